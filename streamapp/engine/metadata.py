@@ -258,14 +258,18 @@ class RememberedTimes:
         self._readers: dict[str, Callable[[], int]] = {}
         self._recalled: dict[str, int] = {}
         self._told = False
+        self.may_fall: bool = False
+        """True if a number may become smaller. `recall` takes the largest number of all inputs, so each commit then has
+        to renew the metadata of all inputs."""
 
-    def remember(self, name: str, read: Callable[[], int]) -> int:
+    def remember(self, name: str, read: Callable[[], int], *, may_fall: bool = False) -> int:
         """Registers a number: each commit calls ``read`` and writes the result under this name.
 
-        Returns the number that the commit before the start of the task has under this name; -1 if there is none. A
-        negative number is not written.
+        ``may_fall`` is True for a number that may become smaller. Returns the number that the commit before the start
+        of the task has under this name; -1 if there is none. A negative number is not written.
         """
         self._readers[name] = read
+        self.may_fall |= may_fall
         return self._recalled.get(name, -1)
 
     def encode(

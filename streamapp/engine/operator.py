@@ -105,11 +105,11 @@ class TaskContext(Protocol):
     def follow_clock(self, follow: Callable[[int], None]) -> None:
         """Registers a function that gets each jump of the wall clock, in ms (`Task.clock_jumped`)."""
 
-    def remember(self, name: str, read: Callable[[], int]) -> int:
+    def remember(self, name: str, read: Callable[[], int], *, may_fall: bool = False) -> int:
         """Registers a number that has to survive a restart, for example an operator's own stream time.
 
-        Each commit calls ``read`` to get the number. Returns the number that the commit before the start of the task
-        has under this name; -1 if there is none.
+        Each commit calls ``read`` to get the number. ``may_fall`` is True for a number that may become smaller. Returns
+        the number that the commit before the start of the task has under this name; -1 if there is none.
         """
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:

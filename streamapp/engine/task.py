@@ -367,10 +367,13 @@ class Task(CurrentRecord):
 
     @property
     def to_note(self) -> list[TopicPartition]:
-        """The inputs with an offset from before the start, whose metadata does not note all `with_offsets`.
+        """The inputs with an offset from before the start, whose metadata the next commit has to renew.
 
-        If the offset of another input is lost, only the metadata of these offsets can tell.
+        The metadata may not note all `with_offsets`. If the offset of another input is lost, only the metadata of these
+        offsets can tell. The metadata may also have a number that is too large by now (`RememberedTimes.may_fall`).
         """
+        if self._times.may_fall:
+            return list(self._before)
         if not self._has_tables or len(self._noted) == len(self.with_offsets):
             return []
         return [
@@ -430,8 +433,8 @@ class Task(CurrentRecord):
     def follow_clock(self, follow: Callable[[int], None]) -> None:
         self._clock_followers.append(follow)
 
-    def remember(self, name: str, read: Callable[[], int]) -> int:
-        return self._times.remember(name, read)
+    def remember(self, name: str, read: Callable[[], int], *, may_fall: bool = False) -> int:
+        return self._times.remember(name, read, may_fall=may_fall)
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self._shared:

@@ -215,8 +215,8 @@ class TaskSession:
         the changelog ends of its successor as those of its own state. The metadata of these positions is new, because
         time may go on without a record (``idle_timeout``).
 
-        If the task has its first offset in a topic, inputs without a record since the start are committed, too. So the
-        offset of each input notes that topic.
+        Inputs without a record since the start are committed, too, if their metadata has to be new (`Task.to_note`). An
+        example is the first offset of the task in a topic, because the offset of each input notes that topic.
         """
         positions = self.task.positions or self.starts
         self.task.with_offsets.update(tp.topic for tp in positions)

@@ -393,7 +393,8 @@ class TimeBucketedStore(WriteBehindStore):
                 f"expected a key and {counted(self._suffix, 'byte')} of times, got {excerpt(short)}"
             )
         if self._duplicates:
-            self._sequence = int.from_bytes(rows[-1][0][-4:], "big")
+            # A backfill writes the rows in the order of their keys, so the last row may have a smaller number.
+            self._sequence = max(self._sequence, *[int.from_bytes(key[-4:], "big") for key, *_ in rows])
             if not self._exact:
                 # Tombstones delete nothing here, see `WindowStore.put`.
                 rows = [row for row in rows if row[1] is not None]

@@ -97,7 +97,7 @@ class StreamStreamJoin(LateOutput):
         emit_unmatched = None if unmatched is None else self._bind_unmatched(ctx, unmatched, time)
         if unmatched is not None:
             # Each look for unmatched records decides the time of the next one, which a restart must not change.
-            known = ctx.task.remember(f"{self.shared}.unmatched", time.unmatched_since)
+            known = ctx.task.remember(f"{self.shared}.unmatched", time.unmatched_since, may_fall=True)
             oldest = min((row[0] for row in unmatched.all()), default=_NEVER)
             time.earliest_unmatched = oldest if known < 0 else known
         grace = self.grace_ms

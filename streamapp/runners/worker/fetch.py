@@ -288,6 +288,7 @@ class Fetcher:
 
     def _restart(self, tp: TopicPartition) -> None:
         self._paused.discard(tp)
+        self._at_end.discard(tp)
         self._consumer.remove([tp])
         self._consumer.add({tp: self._next[tp]})
 
@@ -321,9 +322,10 @@ class Fetcher:
     def _on_event(self, event: ConsumerEvent) -> None:
         tp, offset, error = event
         if error.code() == KafkaError._PARTITION_EOF:
-            if tp in self._task_of:
+            # The event may be older than the records that came with the event. Then the log may have more records.
+            if tp in self._task_of and offset >= self._next[tp]:
                 self._at_end.add(tp)
-                self._next[tp] = self.ends[tp] = max(self._next[tp], offset)
+                self._next[tp] = self.ends[tp] = offset
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             if tp in self._task_of:
                 self._go_on_where_there_are_records(tp)

@@ -27,8 +27,9 @@ from streamapp import (
     Suppressed,
     TimeWindows,
 )
-from streamapp.engine.runner_ports import TaskRules
-from streamapp.records import RecordBatch
+from streamapp.engine.runner_ports import InMemory, Position, TaskEnvironment, TaskRules
+from streamapp.engine.task_session import TaskSession
+from streamapp.records import RecordBatch, TopicPartition
 from streamapp.serdes import SessionWindowedSerde, TimeWindowedSerde
 from tests.unit.engine.support import TEXT, TEXTS, Sent, commit, feed, task_of
 
@@ -106,17 +107,49 @@ def outputs(name: str, events: Sides, cuts: set[int], *, restart: bool) -> list[
                 metadata = task.commit_metadata
                 task, _ = task_of(topology, config=CONFIG, collector=sent, init=False)
                 for store, changelog in task.subtopology.changelog_topics.items():
-                    log = [r for r in sent.records if r.topic == changelog.name]
-                    keys, logged = [r.key for r in log], [r.value for r in log]
-                    times = [r.timestamp or 0 for r in log]
-                    headers = [r.headers for r in log]
-                    task.restore(store, RecordBatch(keys, logged, times, range(len(log)), headers))
+                    task.restore(store, logged(sent, changelog.name))
                 task.continue_from(metadata)
                 task.init()
         feed(task, topic, [(key, f"{number}", timestamp)], offset=offsets[topic])
         offsets[topic] += 1
         task.process()
     return [r for r in sent.records if r.topic == "out"]
+
+
+def test_the_next_look_for_unmatched_records_is_that_of_the_last_commit() -> None:
+    """An input without a record since the restart had kept the time of an earlier commit, which was larger."""
+    builder = StreamsBuilder(CONFIG)
+    joined("left_join")(builder.stream("left", **TEXTS), builder.stream("right", **TEXTS))
+    topology, sent = builder.build(), Sent()
+    committed: dict[TopicPartition, Position] = {}
+    starts = {TopicPartition(topic, 0): 0 for topic in ("left", "right")}
+    for commits in ([("left", "a", 100), ("right", "b", 101)], [("left", "c", 97)], [("left", "d", 113)]):
+        plan = topology.plan(CONFIG)
+        session = TaskSession(
+            TaskEnvironment(plan, sent, wall_clock_ms=lambda: 0), plan.subtopologies[0], 0, InMemory()
+        )
+        starts |= {tp: position.offset for tp, position in committed.items()}
+        session.continue_from({tp: position.metadata for tp, position in committed.items()}, starts)
+        for tp, store in session.changelogs.items():
+            session.restore(store, logged(sent, tp.topic))
+        session.start()
+        for topic, key, time in commits:
+            feed(session.task, topic, [(key, key, time)], offset=starts[TopicPartition(topic, 0)])
+            session.task.process()
+        session.commit_alone()
+        committed |= session.commit_positions()
+    assert sent.to("out") == [("c", "c+None", 97)]
+
+
+def logged(sent: Sent, changelog: str) -> RecordBatch:
+    log = [r for r in sent.records if r.topic == changelog]
+    return RecordBatch(
+        [r.key for r in log],
+        [r.value for r in log],
+        [r.timestamp or 0 for r in log],
+        range(len(log)),
+        [r.headers for r in log],
+    )
 
 
 class Ticking:

@@ -256,6 +256,18 @@ def test_duplicates_stay_apart_after_a_restart():
     assert list(restored.fetch("a", 0, 10)) == [(5, 1), (5, 2), (5, 3)]
 
 
+def test_duplicates_stay_apart_if_the_changelog_is_in_the_order_of_keys():
+    """As a backfill writes it. A later row took the number, and so the place, of an earlier row of the same time."""
+    life = Life(kind="window", retention_ms=100, size_ms=10, retain_duplicates=True)
+    for key, value in [("b", 0), ("a", 1), ("a", 2), ("b", 3), ("a", 4)]:
+        life.store.put(key, value, 5)
+    life.commit()
+    life.task.logged.sort(key=lambda record: record[0])
+    restored = life.restored()
+    restored.put("a", 5, 5)
+    assert list(restored.fetch("a", 0, 10)) == [(5, 1), (5, 2), (5, 4), (5, 5)]
+
+
 def test_values_of_a_window_may_be_changed_by_whoever_gets_them():
     life = Life(kind="window", value_serde=TaggedSerde(), retention_ms=100, size_ms=10)
     life.store.put("a", ["x"], 5)

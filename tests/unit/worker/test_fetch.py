@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp._base.offset_reset import OffsetReset
+from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
@@ -37,6 +38,7 @@ class Brokers:
         self.open = 1
         self.errors: list[int] = []
         self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
+        self.events: list[ConsumerEvent] = []
         self.restarted: list[dict[TopicPartition, int]] = []
 
     def list_offsets(
@@ -60,7 +62,8 @@ class Brokers:
 
     def poll(self, most: int, timeout: float) -> tuple[list[Any], list[Any]]:
         arrived, self.arrived = self.arrived, []
-        return arrived, []
+        events, self.events = self.events, []
+        return arrived, events
 
     def assign(self, positions: dict[TopicPartition, int]) -> None: ...
     def remove(self, partitions: list[TopicPartition]) -> None: ...
@@ -177,6 +180,33 @@ def test_an_input_of_which_nothing_arrives_is_fetched_anew(fetcher: Fetcher, bro
     assert brokers.restarted == [{ONE: 0}]
     brokers.arrived = [(ONE, RecordBatch([b"k"], [b"v"], [1], [49]))]
     wait(fetcher, brokers, 200)
+    assert brokers.restarted == [{ONE: 0}]
+
+
+def test_an_input_is_at_its_end_only_if_no_record_came_behind_the_end(
+    fetcher: Fetcher, brokers: Brokers
+) -> None:
+    """A poll may have an end of the log, and records behind it. While the log may have more, other inputs wait."""
+    live: Any = SimpleNamespace(inputs=(ONE, TWO))
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    brokers.arrived = [(ONE, RecordBatch([b"k"], [b"v"], [1], [5]))]
+    brokers.events = [ConsumerEvent(ONE, 5, end), ConsumerEvent(TWO, 0, end)]
+    fetcher.poll(0)
+    assert fetcher.caught_up(live) == {TWO}
+    brokers.events = [ConsumerEvent(ONE, 7, end)]  # behind the marker of a transaction
+    fetcher.poll(0)
+    assert fetcher.caught_up(live) == {ONE, TWO}
+    assert fetcher.read_up_to(ONE) == 7
+
+
+def test_an_input_that_is_read_again_is_not_at_its_end(fetcher: Fetcher, brokers: Brokers) -> None:
+    live: Any = SimpleNamespace(inputs=(ONE, TWO))
+    brokers.events = [ConsumerEvent(ONE, 0, KafkaError(KafkaError._PARTITION_EOF))]
+    fetcher.poll(0)
+    assert fetcher.caught_up(live) == {ONE}
+    brokers.events = [ConsumerEvent(ONE, 0, KafkaError(KafkaError._AUTO_OFFSET_RESET))]
+    fetcher.poll(0)
+    assert fetcher.caught_up(live) == set()
     assert brokers.restarted == [{ONE: 0}]
 
 
