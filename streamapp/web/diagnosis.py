@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -220,16 +220,30 @@ def standing_inputs(sampler: Sampler) -> Iterator[Finding]:
     """Inputs of which the tasks process no record, although records wait."""
     if not _processes(sampler):
         return
+    behind: dict[str, list[tuple[TaskStatus, InputStatus]]] = {}
+    grows = _growth(sampler) > 0
     for task in sampler.status.tasks:
         for each in task.inputs:
-            if _stands(sampler, task, each):
-                message = (
-                    f"{each.topic}-{each.partition} has stood at offset {each.position} "
-                    f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
-                )
-                waits = each.behind_others and _growth(sampler) <= 0
-                severity: Severity = "info" if waits else "warning"
-                yield Finding(severity, f"task {task.id}", message, _why_it_stands(sampler, task, each))
+            if not _stands(sampler, task, each):
+                continue
+            if each.behind_others and not grows:
+                behind.setdefault(each.topic, []).append((task, each))
+                continue
+            message = (
+                f"{each.topic}-{each.partition} has stood at offset {each.position} "
+                f"for {sampler.standstill(task, each):.0f} s; {_waiting(each.lag or 0)}."
+            )
+            yield Finding("warning", f"task {task.id}", message, _why_it_stands(sampler, task, each))
+    yield from (_without_turn(sampler, topic, inputs) for topic, inputs in behind.items())
+
+
+def _without_turn(sampler: Sampler, topic: str, inputs: Sequence[tuple[TaskStatus, InputStatus]]) -> Finding:
+    """One finding for all partitions of a topic whose records come after those of other partitions."""
+    listed = ", ".join(str(each.partition) for _, each in sorted(inputs, key=lambda pair: pair[1].partition))
+    seconds = max(sampler.standstill(task, each) for task, each in inputs)
+    lag = sum(each.lag or 0 for _, each in inputs)
+    message = f"{topic} (partition {listed}) has had no turn for {seconds:.0f} s; {_waiting(lag)}."
+    return Finding("info", topic, message, _why_it_stands(sampler, *inputs[0]))
 
 
 def _falling_behind(sampler: Sampler) -> Iterator[Finding]:

@@ -392,12 +392,14 @@ def test_a_partition_that_stands_waits_for_the_empty_one() -> None:
     )
 
 
-def test_a_partition_whose_records_come_after_those_of_others() -> None:
-    watched = Watched(task(InputStatus("in", 1, 10, 500, behind_others=True), processed=0))
-    for second in range(1, 31):
-        watched.after(1, task(InputStatus("in", 1, 10, 500, behind_others=True), processed=2_000 * second))
+def test_partitions_whose_records_come_after_those_of_others_are_one_finding() -> None:
+    watched = Watched()
+    for second in range(31):
+        behind = [InputStatus("in", number, 10, 500, behind_others=True) for number in (2, 1)]
+        watched.after(1, task(*behind, processed=2_000 * second))
     (found,) = watched.found()
-    assert found.severity == "info"
+    assert (found.severity, found.subject) == ("info", "in")
+    assert found.message == "in (partition 1, 2) has had no turn for 30 s; 980 records wait."
     assert found.hint.startswith("Records of other partitions come first: the worker takes 2,000 records/s.")
 
 
@@ -416,7 +418,7 @@ def test_a_partition_behind_others_says_if_the_lag_grows(growth: int, hint: str)
         watched.after(
             1, task(busy, InputStatus("in", 1, 10, 500, behind_others=True), processed=1_000 * second)
         )
-    found = next(each for each in watched.found() if "in-1 has stood" in each.message)
+    found = next(each for each in watched.found() if each.hint.startswith("Records of other partitions"))
     assert hint in found.hint
     assert (found.severity == "warning") == (growth > 0)
 
