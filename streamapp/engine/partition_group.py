@@ -44,14 +44,15 @@ class PartitionGroup:
             self._arrived.append(queue)
         queue.add(batch, size)
 
-    def ready(self, caught_up: Collection[TopicPartition]) -> bool:
+    def ready(self, caught_up: Collection[TopicPartition], known_ms: int | None) -> bool:
         """True if the task may process a record: no input makes the other inputs wait.
 
         An input makes the others wait while it has no record. (An input whose records were all dropped just now does
         not.) The wait for an input in ``caught_up``, the inputs read to their ends, lasts ``max_idle_ms``. The waits of
-        several empty inputs come one after the other.
+        several empty inputs come one after the other. ``known_ms`` is the time at which the caller has looked for
+        records (None: now). Records that came later do not end a wait, so the time after ``known_ms`` does not, either.
         """
-        now = None
+        now = known_ms
         for queue in self.queues.values():
             self._look(queue)
         for partition, queue in self.queues.items():

@@ -75,7 +75,9 @@ class RecordLoop:
         self._task.commit_needed = True
         queue.advance(1)
 
-    def take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
+    def take(
+        self, max_records: int, caught_up: Collection[TopicPartition] | None, known_ms: int | None
+    ) -> int:
         """Processes buffered records, and returns their number (see `Task.process`)."""
         done = 0
         partitions = self._group
@@ -86,7 +88,7 @@ class RecordLoop:
             return done
         emptied = True  # only an empty queue can hold the other inputs back
         while done < max_records:
-            if emptied and caught_up is not None and not partitions.ready(caught_up):
+            if emptied and caught_up is not None and not partitions.ready(caught_up, known_ms):
                 break
             earliest, bound = partitions.next()
             if earliest is None:

@@ -199,13 +199,17 @@ class Task(CurrentRecord):
         self.commit_needed = True
 
     def process(
-        self, max_records: int = sys.maxsize, caught_up: Collection[TopicPartition] | None = None
+        self,
+        max_records: int = sys.maxsize,
+        caught_up: Collection[TopicPartition] | None = None,
+        known_ms: int | None = None,
     ) -> int:
         """Processes buffered records, lowest timestamp first over all inputs, and returns their number.
 
         While an input has no buffered records, the other inputs wait, so that a join sees its sides in the order of
         time. ``caught_up`` are the inputs that are read to their ends. The wait for such an input ends after
-        ``max_task_idle_ms``. With ``caught_up=None`` no input waits for another.
+        ``max_task_idle_ms``, by the time ``known_ms`` at which the caller has looked for records (default: now). With
+        ``caught_up=None`` no input waits for another.
 
         Raises `StreamsError` for a record that cannot be handled. The positions then count the records before it.
 
@@ -214,23 +218,25 @@ class Task(CurrentRecord):
         """
         steps = self._async_steps
         if not steps:
-            return self._take(max_records, caught_up)
+            return self._take(max_records, caught_up, known_ms)
         done = 0
         steps.emit()
         while done < max_records and (room := steps.room) > 0:
-            taken = self._take(min(room, max_records - done), caught_up)
+            taken = self._take(min(room, max_records - done), caught_up, known_ms)
             if not taken:
                 break
             done += taken
         steps.start()
         return done
 
-    def _take(self, max_records: int, caught_up: Collection[TopicPartition] | None) -> int:
+    def _take(
+        self, max_records: int, caught_up: Collection[TopicPartition] | None, known_ms: int | None
+    ) -> int:
         if not self.parkings:
-            return self._loop.take(max_records, caught_up)
+            return self._loop.take(max_records, caught_up, known_ms)
         done = 0
         while done < max_records and (room := min(parking.room for parking in self.parkings.values())) > 0:
-            taken = self._loop.take(min(room, max_records - done), caught_up)
+            taken = self._loop.take(min(room, max_records - done), caught_up, known_ms)
             if not taken:
                 break
             done += taken

@@ -122,7 +122,8 @@ class DataPlane(threading.Thread):
         self._begins_wait = False
         """True if a started task has a begin to commit before its first record (`Fetcher.to_commit`)."""
         self._held_back = False
-        """True if a task has processed its full share of the last turn, so more of its records may wait."""
+        """True if a task has processed its full share of the last turn, so more of its records may wait, and no task waits
+        for records of an input (``max_task_idle_ms``)."""
         self._done = 0
         """The number of records that were processed in the last turn."""
         self._seconds_each = 0.25
@@ -431,17 +432,22 @@ class DataPlane(threading.Thread):
         share = max(1, most // max(1, len(self._busy)))
         done = dirty = 0
         began = time.monotonic()
-        self._held_back = False
+        full = waits = False
         for live in list(self._busy):
             self.tasks.current, task, before = live, live.task, live.task.dirty_bytes
             commits = self._draining and task.asynchronous
-            taken = task.process(0 if commits else share, self.fetcher.caught_up(live))
+            taken = task.process(
+                0 if commits else share, self.fetcher.caught_up(live), self.fetcher.polled_ms
+            )
             dirty += task.dirty_bytes - before
             self._commit_requested |= task.commit_requested
             done += taken
-            self._held_back |= taken == share
+            full |= taken == share
             if task.idle:
                 del self._busy[live]
+            else:
+                waits |= not taken
+        self._held_back = full and not waits
         if self._dirty_bytes is not None:
             self._dirty_bytes += dirty
         if done:

@@ -27,7 +27,7 @@ from streamapp.runners.worker.clients import (
     offset_at,
     pass_over,
 )
-from streamapp.runners.worker.livetask import LiveTask
+from streamapp.runners.worker.livetask import LiveTask, now_ms
 
 __all__ = ["Fetcher"]
 
@@ -95,6 +95,8 @@ class Fetcher:
         """Inputs without a position, because the group has no offset in them, and they have no leader."""
         self._paused: set[TopicPartition] = set()
         self._at_end: set[TopicPartition] = set()
+        self.polled_ms: int | None = None
+        """The time of the last `poll`. None: there was no poll."""
         self.removed: RemovedRecords = RemovedRecords()
         """Records that were gone before this fetcher could read them."""
         self.ends: dict[TopicPartition, int] = {}
@@ -204,6 +206,7 @@ class Fetcher:
         Waits up to ``timeout`` seconds for a first record.
         """
         batches, events = self._consumer.poll(_BATCH, timeout)
+        self.polled_ms = now_ms()
         fed = []
         for tp, batch in batches:
             live = self._task_of.get(tp)

@@ -92,6 +92,16 @@ class TestOrder:
         now.append(1050)
         assert task.process(caught_up=[RIGHT]) == 1
 
+    def test_time_without_a_look_for_records_ends_no_wait(self) -> None:
+        """A worker polled, worked a second on another task, and then took the wait for a record as over."""
+        now = [1000]
+        task, _ = task_of(merging(), config=StreamsConfig("app", max_task_idle_ms=50), now=now)
+        feed(task, "left", [("k", "l", 5)])
+        now.append(2000)
+        assert task.process(caught_up=[RIGHT], known_ms=1000) == 0
+        assert task.process(caught_up=[RIGHT], known_ms=1049) == 0
+        assert task.process(caught_up=[RIGHT], known_ms=1050) == 1
+
     def test_what_an_extractor_drops_lets_nothing_overtake(self) -> None:
         builder = StreamsBuilder()
         left = builder.stream("left", **TEXTS)

@@ -84,6 +84,8 @@ class Fetcher:
     def read_up_to(self, tp: TopicPartition) -> int:
         return self.read.get(tp, -1)
 
+    polled_ms: int | None = None
+
     def poll(self, timeout: float) -> list[LiveTask]:
         if self.failure is not None:
             raise self.failure
@@ -1053,6 +1055,24 @@ def test_a_command_ends_the_wait_of_an_idle_turn(
     plane.stop().result(60)
     plane.join(60)
     assert not plane.is_alive()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_busy_task_does_not_delay_the_look_for_records_of_a_task_that_waits(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """Records of the other side of a join had arrived, but ``max_task_idle_ms`` passed without a look."""
+    plane.given(1, ONE, TWO)
+    looks: list[float] = []
+    poll = plane.fetcher.poll
+    monkeypatch.setattr(plane.fetcher, "poll", lambda timeout: (looks.append(timeout), poll(timeout))[1])
+    if waits:
+        monkeypatch.setattr(plane.tasks[TWO].task, "process", lambda *_: 0)
+    plane.fetcher.arrived = {ONE: 1_000_000, TWO: 1}  # type: ignore[attr-defined]
+    monkeypatch.setattr(dataplane, "_TURN_SECONDS", 1e-9)
+    for _ in range(4):
+        plane._turn()
+    assert len(looks) == (4 if waits else 1)
 
 
 # ------------------------------------------------------------------ letters of global records
