@@ -122,8 +122,10 @@ class DataPlane(threading.Thread):
         self._begins_wait = False
         """True if a started task has a begin to commit before its first record (`Fetcher.to_commit`)."""
         self._held_back = False
-        """True if a task has processed its full share of the last turn, so more of its records may wait. False if a task
-        waits for records of an input (``max_task_idle_ms``)."""
+        """True if a task has processed its full share of the last turn, so more of its records may wait.
+
+        False if a task waits for records of an input (``max_task_idle_ms``).
+        """
         self._done = 0
         """The number of records that were processed in the last turn."""
         self._seconds_each = 0.25
