@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -14,7 +16,12 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamapp.producer import DeliveryError, DeliveryReport, SyncReliableProducer, plain_client
+from streamapp.producer import (
+    DeliveryError,
+    DeliveryReport,
+    SyncReliableProducer,
+    plain_client,
+)
 
 from ..processes import until
 from .topics import Topics
@@ -96,13 +103,14 @@ def test_a_record_that_may_be_written_is_not_sent_again(monkeypatch: pytest.Monk
 
 
 def test_callbacks_run_one_at_a_time_in_order_and_before_the_end_of_a_flush(topics: Topics) -> None:
-    """Two threads serve librdkafka during a flush: the caller, and the thread of the reports."""
     topic, count = topics.create(1), 3_000
     offsets: list[int | None] = []
+    threads: set[str] = set()
     inside: list[int] = [0]
 
     def note(done: Future[DeliveryReport]) -> None:
         inside[0] += 1
+        threads.add(threading.current_thread().name)
         time.sleep(0)  # another thread would come in here
         assert inside == [1]
         offsets.append(done.result().offset)
@@ -115,6 +123,24 @@ def test_callbacks_run_one_at_a_time_in_order_and_before_the_end_of_a_flush(topi
             report.add_done_callback(note)
         assert producer.flush(60_000)
         assert offsets == list(range(count))
+    assert threads == {"producer-reports"}
+
+
+def test_a_flush_that_ctrl_c_ends_loses_no_report(topics: Topics) -> None:
+    """The flush once made reports in the main thread. A Ctrl-C there lost the other reports of the pass."""
+    topic, count = topics.create(1), 1_000
+
+    def interrupt(done: Future[DeliveryReport]) -> None:
+        _thread.interrupt_main()
+
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, linger_ms=100_000) as producer:
+        reports = [producer.send_soon(topic, value=b"v") for _ in range(count)]
+        reports[0].add_done_callback(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush(60_000)
+        assert producer.flush(60_000)
+        assert all(report.done() for report in reports)
+        assert (producer.metrics.confirmed, producer.metrics.buffered_records) == (count, 0)
 
 
 class Interrupted:
