@@ -22,6 +22,11 @@ from streamapp.producer import (
     SyncReliableProducer,
     plain_client,
 )
+from streamapp.producer.buffer import Buffer
+from streamapp.producer.counts import Counts
+from streamapp.producer.outcomes import Outcomes
+from streamapp.producer.parcel import Parcel, Reports
+from streamapp.records import OutputRecord
 
 from ..processes import until
 from .topics import Topics
@@ -135,12 +140,50 @@ def test_a_flush_that_ctrl_c_ends_loses_no_report(topics: Topics) -> None:
 
     with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, linger_ms=100_000) as producer:
         reports = [producer.send_soon(topic, value=b"v") for _ in range(count)]
+        assert all(report.running() for report in reports)
         reports[0].add_done_callback(interrupt)
         with pytest.raises(KeyboardInterrupt):
             producer.flush(60_000)
         assert producer.flush(60_000)
-        assert all(report.done() for report in reports)
+        assert all(report.done() and not report.running() for report in reports)
         assert (producer.metrics.confirmed, producer.metrics.buffered_records) == (count, 0)
+
+
+class Exiting:
+    """A sender with a callback that calls `sys.exit`."""
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        sys.exit(1)
+
+
+class Told(list[Reports]):
+    """A sender that keeps its reports."""
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        self.append(reports)
+
+
+def test_a_callback_that_exits_leaves_the_reports_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    buffer, counts, told = Buffer(3, 300), Counts(), Told()
+    record = OutputRecord("orders", None, b"v", 0)
+    parcels = [Parcel((record,), 100, sender) for sender in (Exiting(), told, Exiting())]
+    counts.accepted(3)
+    assert all(buffer.try_reserve(1, 100) for _ in parcels)
+
+    def report() -> None:
+        outcomes = Outcomes(buffer, counts)
+        outcomes.confirmed([(parcel, parcel.reports()) for parcel in parcels[:2]])
+        outcomes.failed(parcels[2], DeliveryError("orders", "too large", False))
+        ended.set()
+
+    ended = threading.Event()
+    thread = threading.Thread(target=report)
+    thread.start()
+    thread.join()
+    assert ended.is_set()
+    assert [reports[0].topic for reports in told] == ["orders"]
+    assert counts.settled(0)
+    assert caplog.text.count("a callback of a report failed") == 2
 
 
 class Interrupted:
