@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import repeat
@@ -17,8 +20,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streamapp.producer import (
+    BufferFull,
     DeliveryError,
     DeliveryReport,
+    ReliableProducer,
     SyncReliableProducer,
     plain_client,
 )
@@ -214,3 +219,35 @@ def test_an_interrupted_call_leaves_the_counts_right(topics: Topics) -> None:
         assert len(channel._client) == 0
         assert producer.metrics.confirmed == 1
     assert topics.values(topic) == [b"v"]
+
+
+def test_a_producer_reports_to_the_loop_of_the_call(topics: Topics) -> None:
+    topic = topics.create(1)
+    producer = ReliableProducer[bytes, bytes]("orders", bootstrap_servers=topics.bootstrap)
+
+    async def send() -> list[int | None]:
+        reports = await asyncio.gather(
+            producer.send_soon(topic, value=b"0"), producer.send(topic, value=b"1")
+        )
+        return [report.offset for report in reports]
+
+    asyncio.run(producer.__aenter__())
+    assert asyncio.run(asyncio.wait_for(send(), 60)) == [0, 1]
+    asyncio.run(producer.__aexit__(None, None, None))
+
+
+async def test_the_memory_of_a_refused_record_is_free_after_its_report() -> None:
+    """The garbage collector does not know parcels, so it cannot end a cycle through one."""
+    async with ReliableProducer[bytes, bytes](
+        "orders", bootstrap_servers="127.0.0.1:9", buffer_bytes=100
+    ) as producer:
+        report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
+        try:
+            await producer._order.post(OutputRecord("orders", None, b"v" * 100, 0), report)
+        except BufferFull as error:
+            report.set_exception(error)
+        assert isinstance(report.exception(), BufferFull)
+        left = weakref.ref(report)
+        del report
+        gc.collect()
+        assert left() is None
