@@ -54,6 +54,10 @@ class _Report(Future[DeliveryReport]):
         """Returns False, because records that the producer has taken are sent in any case."""
         return False
 
+    def running(self) -> bool:
+        """True until the report comes, because nobody can cancel the record."""
+        return not self.done()
+
     def result(self, timeout: float | None = None) -> DeliveryReport:
         self._check(timeout)
         return super().result(timeout)
@@ -101,6 +105,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _check_may_wait(self._core)
         self._core.close(self._close_seconds)
 
     def send(

@@ -34,6 +34,8 @@ __all__ = ["IdempotentChannel"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.01
+"""The time after which a call of `flush` is seen at the latest, if ``linger_ms`` is longer than this."""
 _DRAIN_SECONDS = 0.005
 _PURGE_SECONDS = 5.0
 _ASK_SECONDS = 5.0
@@ -63,6 +65,8 @@ class IdempotentChannel:
     def __init__(self, options: ProducerOptions, buffer: Buffer, counts: Counts) -> None:
         self._name, self._batch_size = options.name, options.batch_size
         self._timeout_seconds = options.delivery_timeout_ms / 1000
+        # Without a report, librdkafka does not wake the thread of the reports for a flush.
+        self._poll_seconds = _LOOK_SECONDS if options.linger_ms > 1000 * _LOOK_SECONDS else _POLL_SECONDS
         self._settings = {**options.producer(), "delivery.timeout.ms": options.delivery_timeout_ms}
         self._counts, self._outcomes = counts, Outcomes(buffer, counts)
         self._numbers = itertools.count()
@@ -85,6 +89,9 @@ class IdempotentChannel:
         self._files = CertificateFiles(self._settings)
         self._client = self._open(together=True)
         self._closed = False
+        self._flushing = 0
+        """The number of calls of `flush` that still wait. Meanwhile, records do not wait for more records
+        (``linger_ms``)."""
         self._poller = threading.Thread(target=self._poll, name="producer-reports", daemon=True)
         self._poller.start()
 
@@ -115,16 +122,13 @@ class IdempotentChannel:
         return True
 
     def flush(self, seconds: float | None) -> bool:
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
-        while not self._counts.settled(0):
-            left = min(_POLL_SECONDS, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            if self._held is None and self._client.sending:
-                self._client.flush(left)
-            else:
-                self._counts.settled(left)
-        return True
+        with self._handing:
+            self._flushing += 1
+        try:
+            return self._counts.settled(seconds)
+        finally:
+            with self._handing:
+                self._flushing -= 1
 
     def close(self, seconds: float) -> None:
         self.flush(seconds)
@@ -148,7 +152,10 @@ class IdempotentChannel:
 
     def _poll(self) -> None:
         while not self._closed:
-            self._client.poll(_POLL_SECONDS)
+            if self._flushing and len(self._client):
+                self._client.flush(_POLL_SECONDS)
+            else:
+                self._client.poll(self._poll_seconds)
             if self._client.ended:
                 self._send_again()
             elif self._files.changed():
@@ -221,7 +228,7 @@ class IdempotentChannel:
         with self._handing:
             if self._held is None:
                 self._held = []
-        while (len(self._client) or self._client.busy) and not self._closed:
+        while len(self._client) and not self._closed:
             self._client.give_back(_DRAIN_SECONDS)
         if self._closed:
             return

@@ -31,13 +31,11 @@ Make = Callable[[], OutputRecord]
 
 
 class InOrder:
-    """The calls of one event loop, which runs when the object is made. Only the thread of the loop may use the
-    object."""
+    """The calls of one event loop at a time. Only the thread of this loop may use the object."""
 
     def __init__(self, core: Core) -> None:
         self.core: Core = core
-        self._loop = asyncio.get_running_loop()
-        self._reports = _LoopReports(self._loop)
+        self._reports = _LoopReports(asyncio.get_running_loop())
         self._lines: dict[str, _Line] = {}
         self._placing = 0
         """The number of calls whose record has no space in the buffer yet, or has not used the space yet."""
@@ -89,7 +87,7 @@ class InOrder:
 
     def put_now(self, record: OutputRecord, report: asyncio.Future[DeliveryReport]) -> None:
         """Sends a record without waiting. The future gets the report. Raises `BufferFull` if there is no space."""
-        parcel = self.core.parcel((record,), _First(self._reports, report))
+        parcel = self.core.parcel((record,), _First(self._reports_here(), report))
         if self._placing:
             raise self.core.full(1)
         self.core.reserve_now(parcel)
@@ -97,13 +95,27 @@ class InOrder:
 
     async def deliver(self, records: Sequence[OutputRecord]) -> Reports:
         """Sends records as one parcel, and returns their reports. The call first waits for space."""
-        reports: asyncio.Future[Reports] = self._loop.create_future()
-        await self._put(self.core.parcel(records, _All(self._reports, reports)))
+        here = self._reports_here()
+        reports: asyncio.Future[Reports] = here.loop.create_future()
+        await self._put(self.core.parcel(records, _All(here, reports)))
         return await reports
 
     async def post(self, record: OutputRecord, report: asyncio.Future[DeliveryReport]) -> None:
         """Waits for space, and sends a record. The future gets the report."""
-        await self._put(self.core.parcel((record,), _First(self._reports, report)))
+        try:
+            await self._put(self.core.parcel((record,), _First(self._reports_here(), report)))
+        except Exception as exc:
+            # The future may get this error. The former traceback has the parcel, which refers to the future. The
+            # garbage collector does not know parcels, so it would never free the three.
+            raise exc.with_traceback(None) from None
+
+    def _reports_here(self) -> _LoopReports:
+        """The reports for the loop of this call. An application may use a producer in several loops, one after the
+        other."""
+        loop = asyncio.get_running_loop()
+        if self._reports.loop is not loop:
+            self._reports = _LoopReports(loop)
+        return self._reports
 
     async def _put(self, parcel: Parcel) -> None:
         if self._placing or not self.core.try_reserve(parcel):
@@ -124,7 +136,7 @@ class _LoopReports:
     """Sets the futures of an event loop from other threads. The loop is woken once for many reports."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self._told: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._woken = False
 
@@ -134,7 +146,7 @@ class _LoopReports:
         if not self._woken:
             self._woken = True
             with suppress(RuntimeError):  # the loop is closed, and nobody waits
-                self._loop.call_soon_threadsafe(self._settle)
+                self.loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
         self._woken = (

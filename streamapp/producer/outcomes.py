@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Sequence
 
 from streamapp.producer.buffer import Buffer
@@ -10,6 +12,8 @@ from streamapp.producer.parcel import Parcel, Reports
 from streamapp.producer.report import DeliveryError
 
 __all__ = ["Outcomes"]
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Outcomes:
@@ -38,7 +42,7 @@ class Outcomes:
         """Nobody sends the parcel again."""
         self._counts.failed(self._free([parcel]))
         try:
-            parcel.sender.tell((), error)
+            _tell(parcel, (), error)
         finally:
             self._counts.told(len(parcel.records))
 
@@ -51,6 +55,15 @@ class Outcomes:
     def _tell(self, parcels: Sequence[tuple[Parcel, Reports]]) -> None:
         try:
             for parcel, reports in parcels:
-                parcel.sender.tell(reports, None)
+                _tell(parcel, reports, None)
         finally:
             self._counts.told(sum([len(reports) for _, reports in parcels]))
+
+
+def _tell(parcel: Parcel, reports: Reports, error: DeliveryError | None) -> None:
+    try:
+        parcel.sender.tell(reports, error)
+    except BaseException:  # of a callback: a future catches only `Exception`
+        if threading.current_thread() is threading.main_thread():  # a Ctrl-C
+            raise
+        logger.exception("a callback of a report failed; the other reports follow")

@@ -69,6 +69,9 @@ class PlainClient:
     A report may call this client, or run a function of the application that does. So librdkafka's callbacks only note
     the reports. This object makes a report after the call of librdkafka that has run the callback. Otherwise
     confluent-kafka would end the process: a call inside a callback removes the state that the next callback needs.
+
+    Several threads may call `produce`. Only one thread at a time calls `poll`, `flush` and `give_back`, and makes the
+    reports. An application's main thread must not do so, because a Ctrl-C there loses reports.
     """
 
     def __init__(
@@ -86,8 +89,8 @@ class PlainClient:
         self._doubtful_until = -math.inf
         self._report = report
         self._noted: deque[Delivered] = deque()
-        self._unreported = self._callers = 0
-        self._counting, self._reporting = threading.Lock(), threading.Lock()
+        self._unreported = 0
+        self._counting = threading.Lock()
         kind = {_GAPLESS: True} if together else {"batch.num.messages": 1, "linger.ms": 0}
         with opening(settings) as current:
             self._producer = Producer(
@@ -103,16 +106,6 @@ class PlainClient:
     def __len__(self) -> int:
         """The number of records without a report."""
         return self._unreported
-
-    @property
-    def sending(self) -> bool:
-        """True while librdkafka has records or their outcomes."""
-        return len(self._producer) > 0
-
-    @property
-    def busy(self) -> bool:
-        """True while another thread calls librdkafka, or makes a report."""
-        return self._callers > 0
 
     def produce(self, parcel: Parcel) -> None:
         """Takes the only record of a parcel. With partition -1, the key decides the partition. Raises
@@ -172,8 +165,6 @@ class PlainClient:
         return since > self._doubtful_until
 
     def _call(self, call: Callable[[float], int], seconds: float) -> None:
-        with self._counting:
-            self._callers += 1
         try:
             call(seconds)
         except KafkaException as exc:
@@ -184,23 +175,14 @@ class PlainClient:
                 _LOGGER.warning("producer: %s; its records go through a new client", error.str())
             self.ended = True
         finally:
-            try:
-                self._make_reports()
-            finally:
-                with self._counting:
-                    self._callers -= 1
+            self._make_reports()
 
     def _make_reports(self) -> None:
-        # One thread at a time makes reports, so that they keep their order. This thread also makes the reports that
-        # others have noted. A report may call this method, so nobody waits for the lock.
-        while self._noted and self._reporting.acquire(blocking=False):
-            delivered = [self._noted.popleft() for _ in range(len(self._noted))]
-            try:
-                self._report(self, delivered)
-            finally:
-                with self._counting:
-                    self._unreported -= len(delivered)
-                self._reporting.release()
+        delivered = [self._noted.popleft() for _ in range(len(self._noted))]
+        if delivered:
+            self._report(self, delivered)
+            with self._counting:
+                self._unreported -= len(delivered)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() not in (

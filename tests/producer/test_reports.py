@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
+import asyncio
+import gc
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import repeat
@@ -14,7 +19,19 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from streamapp.producer import DeliveryError, DeliveryReport, SyncReliableProducer, plain_client
+from streamapp.producer import (
+    BufferFull,
+    DeliveryError,
+    DeliveryReport,
+    ReliableProducer,
+    SyncReliableProducer,
+    plain_client,
+)
+from streamapp.producer.buffer import Buffer
+from streamapp.producer.counts import Counts
+from streamapp.producer.outcomes import Outcomes
+from streamapp.producer.parcel import Parcel, Reports
+from streamapp.records import OutputRecord
 
 from ..processes import until
 from .topics import Topics
@@ -96,13 +113,14 @@ def test_a_record_that_may_be_written_is_not_sent_again(monkeypatch: pytest.Monk
 
 
 def test_callbacks_run_one_at_a_time_in_order_and_before_the_end_of_a_flush(topics: Topics) -> None:
-    """Two threads serve librdkafka during a flush: the caller, and the thread of the reports."""
     topic, count = topics.create(1), 3_000
     offsets: list[int | None] = []
+    threads: set[str] = set()
     inside: list[int] = [0]
 
     def note(done: Future[DeliveryReport]) -> None:
         inside[0] += 1
+        threads.add(threading.current_thread().name)
         time.sleep(0)  # another thread would come in here
         assert inside == [1]
         offsets.append(done.result().offset)
@@ -115,6 +133,62 @@ def test_callbacks_run_one_at_a_time_in_order_and_before_the_end_of_a_flush(topi
             report.add_done_callback(note)
         assert producer.flush(60_000)
         assert offsets == list(range(count))
+    assert threads == {"producer-reports"}
+
+
+def test_a_flush_that_ctrl_c_ends_loses_no_report(topics: Topics) -> None:
+    """The flush once made reports in the main thread. A Ctrl-C there lost the other reports of the pass."""
+    topic, count = topics.create(1), 1_000
+
+    def interrupt(done: Future[DeliveryReport]) -> None:
+        _thread.interrupt_main()
+
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, linger_ms=100_000) as producer:
+        reports = [producer.send_soon(topic, value=b"v") for _ in range(count)]
+        assert all(report.running() for report in reports)
+        reports[0].add_done_callback(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush(60_000)
+        assert producer.flush(60_000)
+        assert all(report.done() and not report.running() for report in reports)
+        assert (producer.metrics.confirmed, producer.metrics.buffered_records) == (count, 0)
+
+
+class Exiting:
+    """A sender with a callback that calls `sys.exit`."""
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        sys.exit(1)
+
+
+class Told(list[Reports]):
+    """A sender that keeps its reports."""
+
+    def tell(self, reports: Reports, error: BaseException | None) -> None:
+        self.append(reports)
+
+
+def test_a_callback_that_exits_leaves_the_reports_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    buffer, counts, told = Buffer(3, 300), Counts(), Told()
+    record = OutputRecord("orders", None, b"v", 0)
+    parcels = [Parcel((record,), 100, sender) for sender in (Exiting(), told, Exiting())]
+    counts.accepted(3)
+    assert all(buffer.try_reserve(1, 100) for _ in parcels)
+
+    def report() -> None:
+        outcomes = Outcomes(buffer, counts)
+        outcomes.confirmed([(parcel, parcel.reports()) for parcel in parcels[:2]])
+        outcomes.failed(parcels[2], DeliveryError("orders", "too large", False))
+        ended.set()
+
+    ended = threading.Event()
+    thread = threading.Thread(target=report)
+    thread.start()
+    thread.join()
+    assert ended.is_set()
+    assert [reports[0].topic for reports in told] == ["orders"]
+    assert counts.settled(0)
+    assert caplog.text.count("a callback of a report failed") == 2
 
 
 class Interrupted:
@@ -145,3 +219,35 @@ def test_an_interrupted_call_leaves_the_counts_right(topics: Topics) -> None:
         assert len(channel._client) == 0
         assert producer.metrics.confirmed == 1
     assert topics.values(topic) == [b"v"]
+
+
+def test_a_producer_reports_to_the_loop_of_the_call(topics: Topics) -> None:
+    topic = topics.create(1)
+    producer = ReliableProducer[bytes, bytes]("orders", bootstrap_servers=topics.bootstrap)
+
+    async def send() -> list[int | None]:
+        reports = await asyncio.gather(
+            producer.send_soon(topic, value=b"0"), producer.send(topic, value=b"1")
+        )
+        return [report.offset for report in reports]
+
+    asyncio.run(producer.__aenter__())
+    assert asyncio.run(asyncio.wait_for(send(), 60)) == [0, 1]
+    asyncio.run(producer.__aexit__(None, None, None))
+
+
+async def test_the_memory_of_a_refused_record_is_free_after_its_report() -> None:
+    """The garbage collector does not know parcels, so it cannot end a cycle through one."""
+    async with ReliableProducer[bytes, bytes](
+        "orders", bootstrap_servers="127.0.0.1:9", buffer_bytes=100
+    ) as producer:
+        report: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
+        try:
+            await producer._order.post(OutputRecord("orders", None, b"v" * 100, 0), report)
+        except BufferFull as error:
+            report.set_exception(error)
+        assert isinstance(report.exception(), BufferFull)
+        left = weakref.ref(report)
+        del report
+        gc.collect()
+        assert left() is None
