@@ -12,12 +12,19 @@ import pytest
 from streamapp.broker import LocalKafka
 from streamapp.broker.distribution import find_java
 
+from ..brokers import FreshKafka
 from .handover import Application, Side
 from .java_side import class_path
 from .reading import Left, left_by
 from .records import make_parts
 
 HOUR = 3_600_000
+
+
+@pytest.fixture(scope="package")
+def kafka(fresh_kafka: FreshKafka) -> LocalKafka:
+    """One broker for the folder, because Java alone runs once for all modules."""
+    return fresh_kafka.get()
 
 
 @pytest.fixture(scope="package")
