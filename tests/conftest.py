@@ -23,7 +23,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(LIGHT_JAVA))
 
 FIRST = (
     "spark",
-    "worker/test_agents.py",
+    "worker/test_agent",
     "interop",
     "app/test_demo.py",
     "registry",

@@ -20,7 +20,7 @@ from tests.processes import Worker, free_port, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
-SECONDS = 300.0  # a Spark session, and its jobs, on a busy machine
+SECONDS = 600.0  # a Spark session, and its jobs, on a busy machine
 
 
 class Demo:

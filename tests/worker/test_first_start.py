@@ -7,8 +7,8 @@ import re
 import pytest
 
 from ..processes import until
+from .answered import GUARANTEES, Answered
 from .conftest import Cluster
-from .test_agents import GUARANTEES, Answered
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
