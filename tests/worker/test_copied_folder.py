@@ -64,7 +64,7 @@ def test_the_worker_with_the_copy_takes_over_when_the_other_worker_stops(cluster
     second.until_it_has(4, 0)
     cluster.feed(200)
     cluster.counted()
-    assert ready(second)[0] == 200
+    until(lambda: ready(second)[0] == 200, 60, second.worker.text)
     assert cluster.totals()[1] == 400
 
 
@@ -81,5 +81,5 @@ def test_a_worker_that_restarts_under_another_name_gets_its_tasks(cluster: Clust
     second.until_it_has(4, 0)
     cluster.feed(200)
     cluster.counted()
-    assert ready(second)[0] == 200
+    until(lambda: ready(second)[0] == 200, 60, second.worker.text)
     assert cluster.totals()[1] == 400
