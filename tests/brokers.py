@@ -59,14 +59,16 @@ class _RecordedKafka(LightKafka):
 
 
 class SteadyKafka(LightKafka):
-    """Its broker does not count as gone when the machine stands still for some seconds. (Local brokers have a short session,
-    so that one that was killed is soon back; nobody kills this one.)
+    """A broker for tests that never restart a broker.
 
-    The broker of a quiet cluster takes half of the CPU of an idle local broker, because no timer runs each half second.
+    The session of a local broker is short, so that a killed broker is back soon. On a busy machine, a healthy broker
+    would lose such a session. This broker has a long session.
+
+    An idle broker takes half of the CPU of an idle local broker, because no timer runs each half second.
     """
 
     more_settings: ClassVar[Mapping[str, str]] = {}
-    """What the settings of a derived class are beside those of a local broker."""
+    """The settings of a derived class beside those of a local broker."""
 
     def _write_cluster(self, cluster: Any) -> None:
         super()._write_cluster(cluster)

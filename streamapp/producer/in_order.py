@@ -149,9 +149,8 @@ class _LoopReports:
                 self.loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
-        self._woken = (
-            False  # before the loop below: a report that comes now is seen below, or wakes the loop again
-        )
+        # The mark goes before the reports are taken. So a later report is taken below, or wakes the loop again.
+        self._woken = False
         while self._told:
             future, answer, error = self._told.popleft()
             if future.done():  # cancelled

@@ -221,12 +221,11 @@ def standing_inputs(sampler: Sampler) -> Iterator[Finding]:
     if not _processes(sampler):
         return
     behind: dict[str, list[tuple[TaskStatus, InputStatus]]] = {}
-    grows = _growth(sampler) > 0
     for task in sampler.status.tasks:
         for each in task.inputs:
             if not _stands(sampler, task, each):
                 continue
-            if each.behind_others and not grows:
+            if each.behind_others and _growth(sampler) <= 0:
                 behind.setdefault(each.topic, []).append((task, each))
                 continue
             message = (
