@@ -17,8 +17,8 @@ __all__ = ["Backlog"]
 class Backlog:
     """Compares the ends of an application's input topics with the offsets that its group has committed.
 
-    Repartition topics between sub-topologies count as input, too. Topics of global tables, and topics that a pattern
-    finds, do not count.
+    Repartition topics between sub-topologies count as input, too, and so do the topics that a pattern finds. Topics of
+    global tables do not count.
 
         with Backlog(plan, KafkaSettings.from_env()) as backlog:
             done, total = backlog.progress()
@@ -29,7 +29,8 @@ class Backlog:
 
     def __init__(self, plan: Plan, kafka: KafkaSettings, *, timeout: float = 30.0) -> None:
         self._admin, self._timeout = KafkaAdmin(kafka, timeout=timeout), timeout
-        self._topics = sorted({topic for sub in plan.subtopologies for topic in sub.source_topics})
+        self._plan = plan
+        self._named = {topic for sub in plan.subtopologies for topic in sub.source_topics}
         self._partitions: list[TopicPartition] = []
         """The partitions are kept between calls, because the request for the cluster's metadata takes the most time."""
         self._consumer = Consumer(
@@ -58,7 +59,10 @@ class Backlog:
         return sum(self._committed(ends).values()), sum(ends.values())
 
     def empty(self) -> bool:
-        """True if every record is processed and committed, and no transaction is open."""
+        """True if every record is processed and committed, and no transaction is open.
+
+        Without any input, for example before a topic matches the only pattern, the answer is False.
+        """
         ends = self._ends()
         stable = self._admin.log_end_offsets(ends, read_committed=True)
         if not ends or stable != ends:
@@ -78,11 +82,15 @@ class Backlog:
         return self._admin.log_end_offsets(self._partitions) if self._partitions else {}
 
     def _look_up(self) -> list[TopicPartition]:
-        """All partitions of the topics; an empty list until the workers have created the internal topics."""
-        counts = self._admin.partition_counts(self._topics)
-        if len(counts) < len(self._topics):
+        """All partitions of the inputs. Without one of the named topics, the list is empty: workers have not yet
+        created the internal topics."""
+        topics = self._admin.topics()
+        if not self._named <= topics.keys():
             return []
-        return [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+        inputs = self._named.union(filter(self._plan.pattern_of, topics))
+        return [
+            TopicPartition(topic, number) for topic in sorted(inputs) for number in topics[topic].partitions
+        ]
 
     def _committed(self, partitions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         try:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import signal
 import uuid
+from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyError
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka, TopicSpec
 from streamapp.broker.requests import LastingAdmin
 from streamapp.runners.worker.topics import prepare_topics
+from streamapp.testing import Backlog
 
 from ..processes import until
 from .conftest import Cluster
@@ -34,6 +37,28 @@ def test_a_worker_refuses_a_topic_that_two_patterns_match(kafka: LocalKafka) -> 
     topics.ensure_topics([TopicSpec(f"{prefix}-ab", 1, {})])
     with pytest.raises(TopologyError, match=f"topic {prefix}-ab matches the patterns {prefix}-a"):
         prepare_topics(plan, admin)
+
+
+def test_a_backlog_has_the_topics_of_patterns(kafka: LocalKafka) -> None:
+    name = uuid.uuid4().hex[:8]
+    builder = StreamsBuilder()
+    builder.stream(re.compile(f"{name}-.*"), key_serde=StringSerde(), value_serde=StringSerde()).foreach(
+        print
+    )
+    settings = KafkaSettings(bootstrap_servers=kafka.bootstrap_servers)
+    plan = builder.build().plan(StreamsConfig(name, bootstrap_servers=kafka.bootstrap_servers))
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": name})
+    with Backlog(plan, settings) as backlog, closing(consumer):
+        assert not backlog.empty()  # no topic matches yet
+        for topic in (f"{name}-a", f"{name}-b"):
+            KafkaAdmin(settings).ensure_topics([TopicSpec(topic, 1, {})])
+            producer.produce(topic, b"value")
+            producer.flush()
+            assert not backlog.empty()
+            consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+            assert backlog.empty()
+        assert backlog.progress() == (2, 2)
 
 
 def test_workers_follow_topics_that_come_and_go(cluster: Cluster) -> None:

@@ -176,8 +176,7 @@ class Subject:
         internal = {*self.internal("repartition").values(), *self.internal("changelog").values()}
         topics = {*self.reads, *(tp.topic for tp in committed)}
         if self.plan is not None:
-            patterns = [s.pattern for sub in self.plan.subtopologies for s in sub.sources if s.pattern]
             topics = {topic for sub in self.plan.subtopologies for topic in sub.source_topics}
-            topics |= {name for name in self.topics if any(p.fullmatch(name) for p in patterns)}
+            topics.update(filter(self.plan.pattern_of, self.topics))
             internal |= {topic.name for topic in self.plan.internal_topics}
         return tuple(sorted(topics - internal))

@@ -81,3 +81,11 @@ def test_rights_of_sources_by_pattern_are_those_of_the_topics_that_match() -> No
         ("in-2", "Read"),
         ("out", "Write"),
     }
+
+
+def test_a_pattern_reads_no_topic_of_the_brokers() -> None:
+    builder = StreamsBuilder()
+    builder.stream(re.compile(".*"), key_serde=TEXT, value_serde=TEXT).to("copies")
+    made = subject(builder.build().plan(StreamsConfig("app")))
+    made.__dict__["topics"] = {"flights": 1, "__consumer_offsets": 50}
+    assert made.inputs({}) == ("flights",)
