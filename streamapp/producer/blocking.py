@@ -216,8 +216,12 @@ class SyncTransaction(TransactionFace[K, V]):
 
 
 def _deliver(core: Core, parcel: Parcel) -> None:
-    if _reporting.core is core:
-        core.reserve_now(parcel)
-    elif not core.try_reserve(parcel):
-        core.reserve(parcel).result()
-    core.put(parcel)
+    try:
+        if _reporting.core is core:
+            core.reserve_now(parcel)
+        elif not core.try_reserve(parcel):
+            core.reserve(parcel).result()
+        core.put(parcel)
+    except BaseException:
+        core.give_up(parcel)
+        raise

@@ -27,6 +27,7 @@ from streamapp.producer import (
     partition_counts,
     session,
 )
+from streamapp.producer.buffer import Claim
 from streamapp.registry.rest import RegistryAway
 from streamapp.serdes import AvroSerde, ListSerde, LocalSchemaRegistry
 from streamapp.serdes.schema_registry import SchemaFormat, SchemaVersion
@@ -621,10 +622,11 @@ async def test_a_send_does_not_overtake_a_call_that_has_just_got_its_space(topic
         "orders-service", bootstrap_servers=topics.bootstrap, buffer_records=1
     ) as producer:
         core = producer._core
-        assert core._buffer.try_reserve(1, 64)
+        claim = Claim(1, 64)
+        assert core._buffer.try_reserve(claim)
         first = asyncio.create_task(producer.send(topic, value=b"0"))
         await asyncio.sleep(0)
-        core._buffer.release(1, 64)  # from now on, the first call has the space
+        core._buffer.give_up(claim)  # from now on, the first call has the space
         core._buffer._most_records = 9
         second = asyncio.ensure_future(producer.send(topic, value=b"1"))
         with pytest.raises(BufferFull):
