@@ -61,7 +61,7 @@ class TransactionalChannel:
         self._pending: deque[Parcel] = deque()
         """Parcels in memory, in the order of their numbers. All numbers in the log are smaller."""
         self._lock = threading.Lock()
-        """A lock for the parcels in memory. A Ctrl-C at the begin of ``with self._work`` would leave the lock locked."""
+        """A lock for the parcels in memory. A Ctrl-C at the begin of ``with self._work`` would leave it locked."""
         self._work = threading.Condition(self._lock)
         self._moving = threading.Lock()
         """A lock, held while parcels move into the log or get their reports. A thread that needs both locks takes this
