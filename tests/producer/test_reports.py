@@ -41,13 +41,21 @@ from .topics import Topics
 
 OUTAGE = """
 import time
+from streamapp.errors import StreamsError
 from streamapp.producer import DeliveryError, SyncReliableProducer
 
 with SyncReliableProducer("orders", bootstrap_servers="127.0.0.1:9", delivery_timeout_ms=300) as producer:
     reports = [producer.send_soon("orders", value=b"v") for _ in range(5)]
     seen = []
+
+    def look(done):
+        try:
+            producer.flush(0.01)
+        except StreamsError as error:
+            seen.append(error)
+
     for report in reports:
-        report.add_done_callback(lambda done: seen.append(producer.flush(0.01)))
+        report.add_done_callback(look)
     for report in reports:
         assert isinstance(report.exception(30), DeliveryError)
     while len(seen) < 5:
