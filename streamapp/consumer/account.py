@@ -70,7 +70,7 @@ class ConsumerStatus:
     state: str
     """``starting``, ``running``, ``stopping``, ``stopped`` or ``failed``."""
     reason: str | None
-    """The error that ended the consumer; None while there is no such error."""
+    """The error that ended the consumer, or the partitions for whose leaders the consumer waits. None: neither."""
     partitions: tuple[str, ...]
     metrics: ConsumerMetrics
     circuit: str | None

@@ -142,12 +142,13 @@ class Consuming:
         circuit = self._dispatcher.circuit
         running = self._dispatcher.running()
         oldest, seconds = running[0] if running else (None, 0.0)
-        failure = self._dispatcher.failure
+        failure, unled = self._dispatcher.failure, sorted(self._dispatcher.leaderless)
+        lacks = f"waits for a leader of {', '.join(map(str, unled))}" if unled else None
         return ConsumerStatus(
             self.options.name,
             tuple(self.options.topics),
             self._state,
-            None if failure is None else str(failure),
+            lacks if failure is None else str(failure),
             partitions,
             metrics,
             circuit.error,

@@ -56,6 +56,8 @@ class Dispatcher:
         """Records that were gone before the consumer could read them."""
         self.log_ends: dict[TopicPartition, int] = {}
         """The ends of the logs, as brokers have told last. The thread that polls writes them."""
+        self.leaderless: frozenset[TopicPartition] = frozenset()
+        """The partitions for whose leaders the consumer waits, as its subscription tells. Any thread may ask."""
         self.failure: Exception | None = None
         self.stopping: bool = False
         """True after `stop`: no further record goes to the handler."""

@@ -206,7 +206,7 @@ class Subscription:
         self._dispatcher.log_ends |= ends
         if led := [source for source in self._unled if source in ends]:
             self._begin_late(led)
-        unled = self._log_ends.leaderless
+        unled = self._dispatcher.leaderless = self._log_ends.leaderless.union(self._unled)
         if unled != self._told:
             for source in sorted(unled - self._told):
                 logger.warning(

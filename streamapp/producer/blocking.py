@@ -188,10 +188,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         """Sends all waiting records at once, and returns True when every record is confirmed or has failed.
 
         Records in the local log wait, too. Returns False if ``timeout_ms`` pass first (None: no limit). Raises
-        `StreamsError` in a callback of a report (`send_soon`), if the call has no limit.
+        `StreamsError` in a callback of a report (`send_soon`), which such a wait would hold up.
         """
-        if timeout_ms is None:
-            _check_may_wait(self._core)
+        _check_may_wait(self._core)
         return self._core.settled(None if timeout_ms is None else timeout_ms / 1000)
 
 
@@ -216,8 +215,12 @@ class SyncTransaction(TransactionFace[K, V]):
 
 
 def _deliver(core: Core, parcel: Parcel) -> None:
-    if _reporting.core is core:
-        core.reserve_now(parcel)
-    elif not core.try_reserve(parcel):
-        core.reserve(parcel).result()
-    core.put(parcel)
+    try:
+        if _reporting.core is core:
+            core.reserve_now(parcel)
+        elif not core.try_reserve(parcel):
+            core.reserve(parcel).result()
+        core.put(parcel)
+    except BaseException:
+        core.give_up(parcel)
+        raise

@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,13 +17,13 @@ from streamapp._base.prometheus import Metric, labelled
 from streamapp._base.rough_size import rough_size
 from streamapp.broker.librdkafka import opening
 from streamapp.errors import BrokerError, ConfigError
-from streamapp.producer.buffer import Buffer
+from streamapp.producer.buffer import Buffer, Claim
 from streamapp.producer.counts import Counts, ProducerMetrics, described
 from streamapp.producer.idempotent import IdempotentChannel
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.parcel import RECORD_BYTES, Channel, Parcel, Sender, record_bytes
 from streamapp.producer.partition_counts import PartitionCounts
-from streamapp.producer.report import BufferFull
+from streamapp.producer.report import BufferFull, DeliveryError
 from streamapp.producer.spill_log import SpillLog
 from streamapp.producer.transactional import TransactionalChannel
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, check_headers, check_timestamp
@@ -119,7 +118,8 @@ class Core:
         return partial(self.record, topic, key, value, when, headers, partition)
 
     def parcel(self, records: Sequence[OutputRecord], sender: Sender) -> Parcel:
-        return Parcel(tuple(records), sum([record_bytes(record) for record in records]), sender)
+        size = sum([record_bytes(record) for record in records])
+        return Parcel(len(records), size, records=tuple(records), sender=sender)
 
     def try_reserve(self, parcel: Parcel) -> bool:
         """Reserves space in the buffer for a parcel. Returns False if the call has to wait for space (`reserve`).
@@ -129,7 +129,7 @@ class Core:
         """
         free = self._reserve(self._buffer.try_reserve, parcel)
         if not free and self.options.when_full == "refuse":
-            raise self.full(len(parcel.records))
+            raise self.full(parcel.count)
         return free
 
     def reserve(self, parcel: Parcel) -> Future[None]:
@@ -142,14 +142,14 @@ class Core:
     def reserve_now(self, parcel: Parcel) -> None:
         """Reserves space in the buffer for a parcel. Raises `BufferFull` if the buffer is full."""
         if not self.try_reserve(parcel):
-            raise self.full(len(parcel.records))
+            raise self.full(parcel.count)
 
-    def _reserve(self, call: Callable[[int, int], T], parcel: Parcel) -> T:
+    def _reserve(self, call: Callable[[Claim], T], parcel: Parcel) -> T:
         self.check_open()
         try:
-            return call(len(parcel.records), parcel.size)
+            return call(parcel)
         except BufferFull:  # larger than the buffer
-            self._counts.refused(len(parcel.records))
+            self._counts.refused(parcel.count)
             raise
 
     def hold(self, key: Any, value: Any) -> Callable[[], None]:
@@ -158,11 +158,10 @@ class Core:
         The result is a function that frees this space, at its first call. Raises `BufferFull` if the buffer is full.
         """
         size = min(self.options.buffer_bytes, RECORD_BYTES + rough_size(key) + rough_size(value))
-        if not self._buffer.try_reserve(1, size):
+        claim = Claim(1, size)
+        if not self._buffer.try_reserve(claim):
             raise self.full(1)
-        held = ExitStack()
-        held.callback(self._buffer.release, 1, size)
-        return held.close
+        return partial(self._buffer.give_up, claim)
 
     def full(self, records: int) -> BufferFull:
         """Counts records that the full buffer refuses, and returns the error for their caller."""
@@ -173,9 +172,14 @@ class Core:
             "more slowly, or send the record again later"
         )
 
-    def release(self, parcel: Parcel) -> None:
-        """Frees the buffer space of a parcel that is not sent after all."""
-        self._buffer.release(len(parcel.records), parcel.size)
+    def give_up(self, parcel: Parcel) -> None:
+        """Takes the count and the space of a parcel back, unless a channel has taken the parcel.
+
+        Each call that sends a parcel ends with this call after an exception. A Ctrl-C is such an exception, too.
+        """
+        if not parcel.taken:
+            self._counts.withdrawn(parcel)
+            self._buffer.give_up(parcel)
 
     def failed_before(self) -> None:
         """Counts a record whose report is an error, and which was never put."""
@@ -184,8 +188,13 @@ class Core:
     def put(self, parcel: Parcel) -> None:
         """Sends a parcel whose buffer space is reserved."""
         channel = self.check_open()
-        self._counts.accepted(len(parcel.records))
-        channel.put(parcel)
+        self._counts.accepted(parcel)
+        try:
+            channel.put(parcel)
+        except DeliveryError as error:
+            self._buffer.give_up(parcel)
+            parcel.sender.tell((), error)
+            self._counts.failed_at_once(parcel)
 
     def partition_count(self, topic: str) -> int:
         """The partition count of a topic. Raises `BrokerError` if brokers do not tell."""

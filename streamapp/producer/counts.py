@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from streamapp._base.prometheus import Metric
+from streamapp.producer.parcel import Parcel
 
 __all__ = ["Counts", "ProducerMetrics", "described"]
 
@@ -66,11 +67,31 @@ class Counts:
         self._seconds = 0.0
         self._last: deque[float] = deque(maxlen=_SAMPLES)
 
-    def accepted(self, records: int) -> None:
+    def accepted(self, parcel: Parcel) -> None:
         with self._lock:
-            self._events += records
-            self._unconfirmed += records
-            self._untold += records
+            self._events += parcel.count
+            self._unconfirmed += parcel.count
+            self._untold += parcel.count
+            parcel.counted = True  # a Ctrl-C cannot come between these lines, because they call nothing
+
+    def withdrawn(self, parcel: Parcel) -> None:
+        """Takes the records of a parcel back that no channel has got. Does nothing if they are not in the counts."""
+        with self._lock:
+            if parcel.counted:
+                self._events -= parcel.count
+                self._unconfirmed -= parcel.count
+                self._untold -= parcel.count
+                parcel.counted = False
+                self._notify()
+
+    def failed_at_once(self, parcel: Parcel) -> None:
+        """Counts the records of an accepted parcel that the channel has refused. Their sender gets the error."""
+        with self._lock:
+            self._failed += parcel.count
+            self._unconfirmed -= parcel.count
+            self._untold -= parcel.count
+            parcel.counted = False
+            self._notify()
 
     def told(self, records: int) -> None:
         """Counts accepted records whose senders have their reports."""

@@ -106,19 +106,21 @@ class IdempotentChannel:
         with self._handing:
             parcel.number = next(self._numbers)
             if self._held is not None:
+                parcel.taken = True
                 self._held.append(parcel)
             elif not self._produce(self._client, parcel):
+                parcel.taken = True
                 self._held = [parcel]
 
     def _produce(self, client: PlainClient, parcel: Parcel) -> bool:
-        """Hands a record to librdkafka. Returns False if the client has ended."""
+        """Hands a record to librdkafka. Returns False if the client has ended. Raises `DeliveryError`."""
         try:
             client.produce(parcel)
         except KafkaException as exc:
             if exc.args[0].code() == KafkaError._FATAL:
                 client.ended = True
                 return False
-            self._fail(parcel, exc.args[0], written=False)
+            raise self._error(parcel, exc.args[0], written=False) from None
         return True
 
     def flush(self, seconds: float | None) -> bool:
@@ -205,13 +207,14 @@ class IdempotentChannel:
             self._fail(parcel, error, written=False if code in _NOT_WRITTEN else None)
 
     def _fail(self, parcel: Parcel, error: KafkaError, written: bool | None) -> None:
+        self._outcomes.failed(parcel, self._error(parcel, error, written))
+
+    def _error(self, parcel: Parcel, error: KafkaError, written: bool | None) -> DeliveryError:
         topic = parcel.records[0].topic
         # librdkafka waits 30 s for a topic that brokers do not know, so a shorter time-out comes first.
         late = error.code() == KafkaError._MSG_TIMED_OUT
         cause = KafkaError(KafkaError._UNKNOWN_TOPIC) if late and self._is_missing(topic) else error
-        self._outcomes.failed(
-            parcel, DeliveryError(topic, advised(cause, topic), written, refused=is_refusal(error))
-        )
+        return DeliveryError(topic, advised(cause, topic), written, refused=is_refusal(error))
 
     def _is_missing(self, topic: str) -> bool:
         """True if brokers say that the topic does not exist."""
@@ -320,7 +323,13 @@ class IdempotentChannel:
         for index, each in enumerate(waiting):
             if time.monotonic() - each.born > self._timeout_seconds:
                 self._fail(each, KafkaError(KafkaError._MSG_TIMED_OUT), written=False)
-            elif not self._produce(self._client, each):
+                continue
+            try:
+                produced = self._produce(self._client, each)
+            except DeliveryError as error:
+                self._outcomes.failed(each, error)
+                continue
+            if not produced:
                 self._back += waiting[index:]
                 return False
         return True

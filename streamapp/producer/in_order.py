@@ -90,8 +90,12 @@ class InOrder:
         parcel = self.core.parcel((record,), _First(self._reports_here(), report))
         if self._placing:
             raise self.core.full(1)
-        self.core.reserve_now(parcel)
-        self.core.put(parcel)
+        try:
+            self.core.reserve_now(parcel)
+            self.core.put(parcel)
+        except BaseException:
+            self.core.give_up(parcel)
+            raise
 
     async def deliver(self, records: Sequence[OutputRecord]) -> Reports:
         """Sends records as one parcel, and returns their reports. The call first waits for space."""
@@ -118,18 +122,17 @@ class InOrder:
         return self._reports
 
     async def _put(self, parcel: Parcel) -> None:
-        if self._placing or not self.core.try_reserve(parcel):
-            self._placing += 1
-            try:
-                place = self.core.reserve(parcel)
-                await asyncio.wrap_future(place)
-            except asyncio.CancelledError:
-                if not place.cancelled():
-                    self.core.release(parcel)
-                raise
-            finally:
-                self._placing -= 1
-        self.core.put(parcel)
+        try:
+            if self._placing or not self.core.try_reserve(parcel):
+                self._placing += 1
+                try:
+                    await asyncio.wrap_future(self.core.reserve(parcel))
+                finally:
+                    self._placing -= 1
+            self.core.put(parcel)
+        except BaseException:
+            self.core.give_up(parcel)
+            raise
 
 
 class _LoopReports:

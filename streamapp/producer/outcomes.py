@@ -44,11 +44,11 @@ class Outcomes:
         try:
             _tell(parcel, (), error)
         finally:
-            self._counts.told(len(parcel.records))
+            self._counts.told(parcel.count)
 
     def _free(self, parcels: Sequence[Parcel]) -> int:
         """Frees the space of parcels. Returns the number of their records."""
-        records = sum([len(parcel.records) for parcel in parcels])
+        records = sum([parcel.count for parcel in parcels])
         self._buffer.release(records, sum([parcel.size for parcel in parcels]))
         return records
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from streamapp.producer.buffer import Claim
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord, payload_bytes
 
@@ -28,16 +29,22 @@ class Sender(Protocol):
         """
 
 
-class Parcel(msgspec.Struct, gc=False, eq=False):
+class Parcel(Claim, gc=False, eq=False, kw_only=True):
     """Records that arrive all or none.
+
+    Until a channel takes the parcel, the call of the application answers for its space and its count. An exception
+    such as a Ctrl-C may end this call at any point, and the marks tell which of both to take back.
 
     A producer may hold a hundred thousand parcels, and the garbage collector would visit each of them often. So the
     collector does not know parcels (``gc=False``), and a `Sender` has no reference to its parcel.
     """
 
     records: tuple[OutputRecord, ...]
-    size: int
     sender: Sender
+    counted: bool = False
+    """True from the moment at which `Counts` has the records."""
+    taken: bool = False
+    """True from the moment at which the channel answers for the parcel."""
     born: float = msgspec.field(default_factory=time.monotonic)
     number: int = 0
     """The number of the parcel in the order of `Channel.put`. The channel sets the number."""
@@ -71,7 +78,10 @@ class Channel(Protocol):
     """The part of a producer that sends parcels to brokers."""
 
     def put(self, parcel: Parcel) -> None:
-        """Takes a parcel whose space in the buffer is reserved. Never waits."""
+        """Takes a parcel whose space in the buffer is reserved, and sets its mark ``taken``. Never waits.
+
+        Raises `DeliveryError` if the channel refuses the parcel at once.
+        """
 
     def flush(self, seconds: float | None) -> bool:
         """Sends all waiting records at once, and returns True when each record is confirmed or has failed.

@@ -113,8 +113,10 @@ class PlainClient:
         (record,), note = parcel.records, _Note(self._noted, parcel)
         timestamp, headers = create_time(record.timestamp), list(record.headers)
         with self._counting:
-            self._unreported += 1  # no signal can come between this line and the call
             try:
+                # No signal can come between these lines and the call.
+                self._unreported += 1
+                parcel.taken = True
                 self._producer.produce(
                     record.topic,
                     record.value,
@@ -126,6 +128,7 @@ class PlainClient:
                 )
             except Exception:
                 self._unreported -= 1
+                parcel.taken = False
                 raise
 
     def poll(self, seconds: float) -> None:

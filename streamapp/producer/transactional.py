@@ -60,11 +60,12 @@ class TransactionalChannel:
         self._settings, self._group_settings = options.producer() | linger, options.client()
         self._pending: deque[Parcel] = deque()
         """Parcels in memory, in the order of their numbers. All numbers in the log are smaller."""
-        self._work = threading.Condition()
-        """A lock for the parcels in memory."""
+        self._lock = threading.Lock()
+        """A lock for the parcels in memory. A Ctrl-C at the begin of ``with self._work`` would leave it locked."""
+        self._work = threading.Condition(self._lock)
         self._moving = threading.Lock()
         """A lock, held while parcels move into the log or get their reports. A thread that needs both locks takes this
-        one before `_work`."""
+        one before `_lock`."""
         self._next = 1
         self._session: BookmarkedSession | None = None
         self._unknown = UnknownTopics()
@@ -87,45 +88,45 @@ class TransactionalChannel:
             self._spiller.start()
 
     def put(self, parcel: Parcel) -> None:
-        with self._work:
+        with self._lock:
             if self._closed:
-                self._lose([parcel])
-                return
+                raise _stopped(parcel)
             if self._log is None:
                 parcel.number = self._next
                 self._next += 1
             else:
                 parcel.number = self._log.take_number()
+            parcel.taken = True
             self._pending.append(parcel)
             # The sender waits for the first parcel, and lingers for a full batch.
             if len(self._pending) in (1, self._limit):
                 self._work.notify_all()
 
     def flush(self, seconds: float | None) -> bool:
-        with self._work:
+        with self._lock:
             self._flushing += 1
             self._work.notify_all()
         try:
             return self._counts.settled(seconds)
         finally:
-            with self._work:
+            with self._lock:
                 self._flushing -= 1
 
     def close(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        with self._work:
+        with self._lock:
             self._closing = True
             self._work.notify_all()
         while self._sender.is_alive() and time.monotonic() < deadline and not (self._log and self._away):
             self._sender.join(_LOOK_SECONDS)
         self._closed = True
         self._ending.set()
-        with self._work:
+        with self._lock:
             self._work.notify_all()
         if self._log is not None:
             self._spiller.join()
             self._close_log(self._log)
-        with self._work:
+        with self._lock:
             lost, self._pending = list(self._pending), deque()
         records = sum(len(each.records) for each in lost)
         self._lose(lost)
@@ -138,12 +139,7 @@ class TransactionalChannel:
 
     def _lose(self, parcels: Sequence[Parcel]) -> None:
         for parcel in parcels:
-            self._outcomes.failed(
-                parcel,
-                DeliveryError(
-                    parcel.records[0].topic, "the producer stopped before brokers confirmed it", None
-                ),
-            )
+            self._outcomes.failed(parcel, _stopped(parcel))
 
     def _close_log(self, log: SpillLog) -> None:
         with self._moving:
@@ -189,7 +185,7 @@ class TransactionalChannel:
 
     def _next_batch(self) -> Sequence[Batched]:
         """Waits for parcels, and returns the first of them. The result is empty if the channel is closed."""
-        with self._work:
+        with self._lock:
             while not self._closed and not (self._log and self._log.records) and not self._pending:
                 self._waiting_since = None
                 if self._closing:
@@ -213,7 +209,7 @@ class TransactionalChannel:
     def _linger(self) -> None:
         """Waits up to ``linger_ms`` for more records, because larger transactions are cheaper."""
         until = time.monotonic() + self._options.linger_ms / 1000
-        with self._work:
+        with self._lock:
             while len(self._pending) < self._limit and not (self._closing or self._flushing):
                 left = until - time.monotonic()
                 if left <= 0:
@@ -223,7 +219,7 @@ class TransactionalChannel:
     def _first_pending(self) -> list[Parcel]:
         found: list[Parcel] = []
         size = 0
-        with self._work:
+        with self._lock:
             for parcel in self._pending:
                 size += parcel.size
                 if found and (size > _MOST_BYTES or len(found) >= self._limit):
@@ -280,7 +276,7 @@ class TransactionalChannel:
             if self._closed and self._log is not None:
                 return  # the next process finds the bookmark
             done: list[Parcel] = []
-            with self._work:
+            with self._lock:
                 while self._pending and self._pending[0].number <= through:
                     done.append(self._pending.popleft())
             removed = self._log.remove_through(through) if self._log is not None else 0
@@ -312,7 +308,7 @@ class TransactionalChannel:
         with self._moving:
             if self._closed:
                 return
-            with self._work:
+            with self._lock:
                 failed = (
                     self._pending.popleft() if self._pending and self._pending[0].number == number else None
                 )
@@ -349,7 +345,7 @@ class TransactionalChannel:
 
         Returns True if parcels were moved.
         """
-        with self._work:
+        with self._lock:
             parcels = list(self._pending)
         if not parcels or (log.full and not everything):
             return False
@@ -359,8 +355,13 @@ class TransactionalChannel:
             return False
         log.append(parcels)
         hit("spill-written")
-        with self._work:
+        with self._lock:
             for _ in parcels:
                 self._pending.popleft()
         self._outcomes.spilled(parcels)
         return True
+
+
+def _stopped(parcel: Parcel) -> DeliveryError:
+    topic = parcel.records[0].topic
+    return DeliveryError(topic, "the producer stopped before brokers confirmed it", None)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import ctypes
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +15,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from itertools import repeat
-from types import SimpleNamespace
+from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -38,13 +41,21 @@ from .topics import Topics
 
 OUTAGE = """
 import time
+from streamapp.errors import StreamsError
 from streamapp.producer import DeliveryError, SyncReliableProducer
 
 with SyncReliableProducer("orders", bootstrap_servers="127.0.0.1:9", delivery_timeout_ms=300) as producer:
     reports = [producer.send_soon("orders", value=b"v") for _ in range(5)]
     seen = []
+
+    def look(done):
+        try:
+            producer.flush(0.01)
+        except StreamsError as error:
+            seen.append(error)
+
     for report in reports:
-        report.add_done_callback(lambda done: seen.append(producer.flush(0.01)))
+        report.add_done_callback(look)
     for report in reports:
         assert isinstance(report.exception(30), DeliveryError)
     while len(seen) < 5:
@@ -171,9 +182,10 @@ class Told(list[Reports]):
 def test_a_callback_that_exits_leaves_the_reports_of_the_others(caplog: pytest.LogCaptureFixture) -> None:
     buffer, counts, told = Buffer(3, 300), Counts(), Told()
     record = OutputRecord("orders", None, b"v", 0)
-    parcels = [Parcel((record,), 100, sender) for sender in (Exiting(), told, Exiting())]
-    counts.accepted(3)
-    assert all(buffer.try_reserve(1, 100) for _ in parcels)
+    parcels = [Parcel(1, 100, records=(record,), sender=sender) for sender in (Exiting(), told, Exiting())]
+    for parcel in parcels:
+        assert buffer.try_reserve(parcel)
+        counts.accepted(parcel)
 
     def report() -> None:
         outcomes = Outcomes(buffer, counts)
@@ -219,6 +231,60 @@ def test_an_interrupted_call_leaves_the_counts_right(topics: Topics) -> None:
         assert len(channel._client) == 0
         assert producer.metrics.confirmed == 1
     assert topics.values(topic) == [b"v"]
+
+
+PRESS: Any = ctypes.PYFUNCTYPE(None, *[ctypes.py_object] * 3)(("PyErr_SetInterrupt", ctypes.pythonapi))
+"""Ctrl-C, as a trace function in C: so Python raises `KeyboardInterrupt` only where a signal can really come."""
+TRACED = str(Path(plain_client.__file__).parent), threading.__file__
+
+
+def interrupt(call: Callable[[], object], after: int) -> bool:
+    """Makes a call with a Ctrl-C after so many bytecodes of the producer. Returns False if the call has fewer."""
+    left = after
+
+    def follow(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(TRACED):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        left -= event == "opcode"
+        return follow if left > 0 else PRESS if left == 0 else None
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        sys.settrace(None)
+        raise KeyboardInterrupt
+
+    handler, tracer = signal.signal(signal.SIGINT, stop), sys.gettrace()
+    try:
+        sys.settrace(follow)
+        call()
+        sys.settrace(None)  # Python notices here a Ctrl-C of the last bytecodes
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(tracer)
+        signal.signal(signal.SIGINT, handler)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("options", "value"), [({}, b"v"), ({}, b"v" * 2_000_000), ({"transactions": True}, b"v")],
+    ids=["a record", "a record that librdkafka refuses", "transactions"],
+)  # fmt: skip
+def test_ctrl_c_at_any_bytecode_of_a_call_leaves_counts_and_buffer_right(
+    topics: Topics, options: dict[str, Any], value: bytes
+) -> None:
+    """An interrupted call once left a count that never settled, or space in the buffer, or a lock."""
+    topic, after = topics.create(1), 1
+    with SyncReliableProducer("orders", bootstrap_servers=topics.bootstrap, **options) as producer:
+        while interrupt(lambda: producer.send_soon(topic, value=value), after):
+            after += 1
+        assert after > 100
+        assert producer.flush(60_000)
+        metrics = producer.metrics
+        assert (metrics.buffered_records, metrics.buffered_bytes) == (0, 0)
+        assert producer.send_soon(topic, value=b"w").result(60)
+    assert topics.values(topic) == [b"v"] * metrics.confirmed + [b"w"]
 
 
 def test_a_producer_reports_to_the_loop_of_the_call(topics: Topics) -> None:

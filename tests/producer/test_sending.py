@@ -27,6 +27,7 @@ from streamapp.producer import (
     partition_counts,
     session,
 )
+from streamapp.producer.buffer import Claim
 from streamapp.registry.rest import RegistryAway
 from streamapp.serdes import AvroSerde, ListSerde, LocalSchemaRegistry
 from streamapp.serdes.schema_registry import SchemaFormat, SchemaVersion
@@ -156,12 +157,12 @@ def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way
             payment = producer.send_soon(topic, value=b"payment")
             full = partial(producer.send_soon, topic, value=b"payment")
             end = partial(producer.__exit__, None, None, None)
-            for call in (payment.result, payment.exception, producer.flush, end, full, full):
+            late = partial(producer.flush, 600_000)
+            for call in (payment.result, payment.exception, producer.flush, late, end, full, full):
                 try:
                     call()
                 except StreamsError as error:
                     refused.append(error)
-            assert not producer.flush(1)  # such a wait ends, and only delays the reports
             told.set()
 
         producer.send_soon(topic, value=b"order").add_done_callback(
@@ -169,7 +170,7 @@ def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way
         )  # before the report: the record lingers
         assert told.wait(60)
         assert producer.flush()
-    assert [type(error) for error in refused] == [*[StreamsError] * 4, BufferFull]
+    assert [type(error) for error in refused] == [*[StreamsError] * 5, BufferFull]
     assert "Call send_soon in the callback" in str(refused[0])
     assert sorted(map(bytes, filter(None, topics.values(topic)))) == [b"order", b"payment", b"payment"]
 
@@ -621,10 +622,11 @@ async def test_a_send_does_not_overtake_a_call_that_has_just_got_its_space(topic
         "orders-service", bootstrap_servers=topics.bootstrap, buffer_records=1
     ) as producer:
         core = producer._core
-        assert core._buffer.try_reserve(1, 64)
+        claim = Claim(1, 64)
+        assert core._buffer.try_reserve(claim)
         first = asyncio.create_task(producer.send(topic, value=b"0"))
         await asyncio.sleep(0)
-        core._buffer.release(1, 64)  # from now on, the first call has the space
+        core._buffer.give_up(claim)  # from now on, the first call has the space
         core._buffer._most_records = 9
         second = asyncio.ensure_future(producer.send(topic, value=b"1"))
         with pytest.raises(BufferFull):

@@ -105,7 +105,8 @@ class WorkerView:
         plane = self._plane
         waiting = () if plane is None else (plane.restorer.leaderless, plane.tasks.leaderless)
         tables = None if self._global_stores is None else self._global_stores.leaderless
-        return "; ".join(filter(None, (tables, *waiting))) or None
+        agents = None if self._app._consumer is None else self._app._consumer.leaderless
+        return "; ".join(filter(None, (tables, *waiting, agents))) or None
 
     @property
     def work(self) -> str | None:

@@ -17,6 +17,7 @@ from streamapp import StreamsConfig
 from streamapp.broker import log_ends
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.consumer import subscription as consumer_subscription
+from streamapp.consumer.consuming import Consuming
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
 from streamapp.consumer.subscription import Subscription
@@ -246,11 +247,15 @@ def test_a_partition_without_a_leader_begins_later_and_others_go_on(
         broker.write(number, b"k", b"v", 1)
     until(lambda: arrived(1), 60, lambda: "nothing arrives of the other partition")
     assert found == [(zero, 1)]
+    consuming = Consuming(given)
+    consuming._dispatcher = dispatcher
+    assert consuming.status().reason == "waits for a leader of delays-1"
     unled.clear()
     until(lambda: arrived(0) and not subscription._unled, 60, lambda: "the leader is not found")
     broker.write(1, b"k", b"v", 1)
     until(lambda: arrived(2), 60, lambda: "nothing arrives of the partition")
     assert found == [(zero, 1), (one, 2)]
+    assert consuming.status().reason is None
     subscription.close()
 
 

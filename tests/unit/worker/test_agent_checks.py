@@ -231,6 +231,7 @@ class Seeking(AgentConsumer):
         self._thread = SimpleNamespace(watch_removals=lambda found, note: None)
         self._member, self._turn, self._batch, self._behind = member, 0, 0, False
         self._placed, self._too_early, self._committed_offset = set(), {}, {}
+        self._unplaced, self._led = set[TP](), set[TP]()
         self._progress: Any = {ORDERS: Progress()}
         self._fetching = asyncio.Lock()
         self._active_partitions, self._buffered_partitions = {ORDERS}, set()

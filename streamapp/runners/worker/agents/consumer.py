@@ -23,6 +23,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
+from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.engine.metadata import MOST_METADATA, metadata_of
 from streamapp.engine.runner_ports import Position
@@ -61,6 +62,8 @@ _OTHER_LETTERS = 120
 """The letters of metadata beside the note of topics: the id of the topic, and the name of the transaction."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
+_LOOK_SECONDS = 1.0
+"""The pause between two looks at the leaders of the agents' partitions."""
 
 
 class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -186,6 +189,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._progress: defaultdict[TP, Progress] = defaultdict(Progress)
         self._placed: set[TP] = set()
         """Partitions that were set to the group's position since the last rebalance."""
+        self._unplaced: set[TP] = set()
+        """Partitions without a position, because the group has no offset in them, and they have no leader."""
+        self._led: set[TP] = set()
+        """The partitions of ``_unplaced`` that have a leader again."""
+        self._log_ends: LogEnds | None = None
+        """Looks for partitions without a leader. None: no partition was assigned yet."""
+        self._told: list[TP] = []
+        """The partitions without a leader at the last look, of which the log has told."""
         self._too_early: dict[TP, int] = {}
         """The offset of the first record that was fetched before its partition was set to the group's position."""
         self._begun: dict[TP, int] = {}
@@ -259,6 +270,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
         async with self._fetching:
+            if self._led:
+                await self._place_late()
             self.fetches += 1
             self._batch = self._turn
             seamless, self._seamless = self._seamless, False
@@ -332,6 +345,36 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     def stuck(self) -> str | None:
         """The reason why agents cannot commit with exactly_once_v2. None: no reason is known."""
         return None if self._transactions is None else self._transactions.progress.stuck
+
+    @property
+    def leaderless(self) -> str | None:
+        """The partitions for whose leaders the agents wait, in words. None: the agents wait for no leader.
+
+        Any thread may ask.
+        """
+        lacking = self._leaderless()
+        return f"the agents wait for a leader of {_listed(lacking)}" if lacking else None
+
+    def _leaderless(self) -> list[TP]:
+        unled = frozenset() if self._log_ends is None else self._log_ends.leaderless
+        waiting = self._unplaced.copy()
+        return [tp for tp in self._read_here() if tp in waiting or TopicPartition(*tp) in unled]
+
+    @Service.task  # type: ignore[untyped-decorator]
+    async def _look_for_leaders(self) -> None:
+        """Finds partitions that have leaders again, and tells of partitions that have none."""
+        while not self.should_stop:
+            await self.sleep(_LOOK_SECONDS)
+            read = [TopicPartition(*tp) for tp in self._read_here()]
+            if self._log_ends is None:
+                if not read:
+                    continue
+                self._log_ends = LogEnds(admin_client(self.app.config))
+            ends = self._log_ends.look(read)
+            self._led.update(tp for tp in self._unplaced if TopicPartition(*tp) in ends)
+            told, self._told = self._told, self._leaderless()
+            if new := [tp for tp in self._told if tp not in told]:
+                logger.warning("the agents wait for a leader of %s. Other partitions go on", _listed(new))
 
     async def wait_until_settled(self) -> None:
         """Returns when no open transaction can still commit offsets of the agents' partitions.
@@ -424,7 +467,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 return  # the next assignment has a seek of its own
             self._thread.watch_removals(found, self._note_removed)
             try:
-                begun = await self._place(committed, new)
+                begun, unplaced = await self._place(committed, new)
             except IllegalStateError:
                 return  # a partition is about to be revoked
             except StreamsError as exc:
@@ -434,7 +477,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 return  # brokers were asked meanwhile; the positions belong to an assignment that is gone
             self._committed_offset.update(committed)
             self._too_early.clear()
-            self._placed.update(found)
+            self._placed.update(found.keys() - unplaced)
+            self._unplaced = unplaced
             self._turn += 1
             self._seamless = True
             self._begun = begun | outside
@@ -450,25 +494,55 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             latest = self.app.conf.consumer_auto_offset_reset == "latest"
             tell_removed(TopicPartition(*tp), position, None if latest else begin, begin)
 
-    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> dict[TP, int]:
+    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> tuple[dict[TP, int], set[TP]]:
         """Sets the partitions to their positions. Returns the positions at the ends of ``new`` partitions, if reading
-        begins there."""
+        begins there.
+
+        New partitions without a leader get no position. The call returns them, too.
+        """
         for tp, offset in committed.items():
             await self.seek(tp, offset)
         if not new:
-            return {}
-        if self.app.conf.consumer_auto_offset_reset == "earliest":
-            await self._thread.seek_to_beginning(*map(driver.ensure_aiokafka_TP, new))
-            return {}
+            return {}, set()
+        latest = self.app.conf.consumer_auto_offset_reset == "latest"
         plain, admin = [TopicPartition(*tp) for tp in new], admin_client(self.app.config)
-        ends = await asyncio.to_thread(list_offsets, admin, plain, latest=True)
+        unled: set[TopicPartition] = set()
+        found = await asyncio.to_thread(list_offsets, admin, plain, latest=latest, leaderless=unled)
+        unplaced = {TP(*tp) for tp in unled}
         known = self._too_early | self._begun  # an earlier call may have set a partition without a commit yet
         begun = {}
-        for tp in new:
-            end = ends[TopicPartition(*tp)]
-            begun[tp] = min(known.get(tp, end), end)
-            await self.seek(tp, begun[tp])
-        return begun
+        for tp in new - unplaced:
+            begin = found[TopicPartition(*tp)]
+            if latest:
+                begin = begun[tp] = min(known.get(tp, begin), begin)
+            await self.seek(tp, begin)
+        return begun, unplaced
+
+    async def _place_late(self) -> None:
+        """Sets partitions that have a leader again to the position at which reading begins.
+
+        The records of earlier fetches are all handed out, and of these partitions they were dropped.
+        """
+        member, led, self._led = self._member, self._led & self._unplaced, set()
+        try:
+            begun, unplaced = await self._place({}, led)
+        except IllegalStateError:
+            return  # a partition is about to be revoked
+        except StreamsError as exc:
+            await self.fail(exc, None)
+            return
+        if self._member is not member:
+            return
+        placed = led - unplaced
+        self._unplaced -= placed
+        if placed:
+            logger.info("the agents read %s, with a leader again", _listed(sorted(placed)))
+        for tp in placed:
+            self._too_early.pop(tp, None)
+        self._placed |= placed
+        self._begun |= begun
+        if begun:
+            await self._commit_done(None)
 
     # Commits.
 
@@ -697,6 +771,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
         await super().on_partitions_revoked(revoked)
         self._placed.clear()
+        self._unplaced, self._led = set(), set()
         self._too_early.clear()
         self._begun = {}
         self._progress.clear()
@@ -749,6 +824,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         except Exception as exc:
             await self.app.crash(exc)
             raise
+
+
+def _listed(tps: Iterable[TP]) -> str:
+    return ", ".join(str(TopicPartition(*tp)) for tp in tps)
 
 
 class AgentTransport(driver.Transport):  # type: ignore[misc]

@@ -12,6 +12,8 @@ __all__ = ["worker_state"]
 def worker_state(app: Any) -> tuple[WorkerState, str | None]:
     """The state of an `App` without a topology, and the reason of the states ``failed`` and ``stuck``.
 
+    While the worker runs, the reason names the partitions for whose leaders the agents wait.
+
     The worker is ``running`` if it is a member of the group of its agents, and all consumers (`App.consume`) run. An
     `App` without agents needs no group. If ``failed``, ``stopping`` or ``stuck`` applies, too, this state is the
     answer. Any thread may ask.
@@ -29,4 +31,6 @@ def worker_state(app: Any) -> tuple[WorkerState, str | None]:
         return "stuck", stuck
     if app.agents and not (consumer and consumer.is_member):
         return "rebalancing" if app.rebalancing_count > 1 else "starting", None
-    return "starting" if any(each.state != "running" for each in consumers) else "running", None
+    if any(each.state != "running" for each in consumers):
+        return "starting", None
+    return "running", consumer.leaderless if app.agents else None

@@ -107,13 +107,16 @@ def _lost(
     """The topics whose offsets are lost: all topics of a group without any offset, or those that other offsets note.
 
     The rows may also come from an agent that reads a channel in memory, whose messages have no offsets. So in such an
-    application, topics without a record are not lost.
+    application, topics without a record are not lost. A partition without a leader may have records, so it counts as
+    one that has some.
     """
     if committed:
         present = {tp.topic for tp in committed}
         return noted_topics((text for _, text in committed.values()), topics) - present
     in_memory = any(not hasattr(agent.channel, "topics") for agent in app.agents.values())
-    if in_memory and not any(list_offsets(admin, wanted, latest=True).values()):
+    unled: set[TopicPartition] = set()
+    ends = list_offsets(admin, wanted, latest=True, leaderless=unled) if in_memory else {}
+    if in_memory and not unled and not any(ends.values()):
         return frozenset()
     return topics
 
@@ -123,11 +126,13 @@ def _agents_wrote_last(
 ) -> set[int]:
     """The partitions, among ``numbers``, in which the last row of a table is of agents of streamapp, not plain Faust.
 
-    Rows are in the partition of the record that made them.
+    Rows are in the partition of the record that made them. The result lacks changelogs without a leader: their rows are
+    not known, and no agent can use them.
     """
     logs = [tp for tp in _partitions(changelogs_of_agents(app), counts) if tp.partition in numbers]
-    first, end = list_offsets(admin, logs, latest=False), list_offsets(admin, logs, latest=True)
-    starts = {tp: max(first[tp], end[tp] - _TAIL) for tp in logs if end[tp] > first[tp]}
+    first = list_offsets(admin, logs, latest=False, leaderless=set())
+    end = list_offsets(admin, first, latest=True, leaderless=set())
+    starts = {tp: max(first[tp], end[tp] - _TAIL) for tp in end if end[tp] > first[tp]}
     if not starts:
         return set()
     last: dict[TopicPartition, bool] = {}
