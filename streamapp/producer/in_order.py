@@ -154,14 +154,18 @@ class _LoopReports:
     def _settle(self) -> None:
         # The mark goes before the reports are taken. So a later report is taken below, or wakes the loop again.
         self._woken = False
-        while self._told:
-            future, answer, error = self._told.popleft()
-            if future.done():  # cancelled
-                continue
-            if error is None:
-                future.set_result(answer)
-            else:
-                future.set_exception(error)
+        try:
+            while self._told:
+                future, answer, error = self._told[0]
+                if not future.done():  # else it was cancelled
+                    if error is None:
+                        future.set_result(answer)
+                    else:
+                        future.set_exception(error)
+                self._told.popleft()
+        finally:
+            if self._told:  # a Ctrl-C has ended this call
+                self.loop.call_soon(self._settle)
 
 
 class _First(msgspec.Struct, gc=False):

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from itertools import repeat
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -32,6 +33,7 @@ from streamapp.producer import (
 )
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
+from streamapp.producer.in_order import _LoopReports
 from streamapp.producer.outcomes import Outcomes
 from streamapp.producer.parcel import Parcel, Reports
 from streamapp.records import OutputRecord
@@ -317,3 +319,29 @@ async def test_the_memory_of_a_refused_record_is_free_after_its_report() -> None
         del report
         gc.collect()
         assert left() is None
+
+
+class _Interrupted(asyncio.Future[int]):
+    """A future whose result a Ctrl-C interrupts once."""
+
+    interrupted = False
+
+    def set_result(self, result: int) -> None:
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        super().set_result(result)
+
+
+def test_a_ctrl_c_between_two_reports_of_a_loop_drops_none() -> None:
+    loop = asyncio.new_event_loop()
+    with closing(loop):
+        reports = _LoopReports(loop)
+        futures = [loop.create_future(), _Interrupted(loop=loop), loop.create_future()]
+        for number, future in enumerate(futures):
+            reports.set(future, number, None)
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(futures[2])
+        assert [future.done() for future in futures] == [True, False, False]
+        assert loop.run_until_complete(asyncio.wait_for(futures[2], 60)) == 2
+        assert futures[1].result() == 1
