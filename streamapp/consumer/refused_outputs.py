@@ -23,7 +23,7 @@ __all__ = ["RefusedOutputs"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-_BATCH, _IN_FLIGHT = "batch.num.messages", "max.in.flight.requests.per.connection"
+_BATCH = "batch.num.messages"
 _DEFAULT_BATCH = 10_000
 _GROWTH = 10
 
@@ -46,11 +46,7 @@ class RefusedOutputs:
     @property
     def settings(self) -> dict[str, Any]:
         """librdkafka's settings for the next session, in addition to those of any producer."""
-        if self._together is None:
-            return {}
-        # The records in flight behind a refused record may get its error, too. So a session that looks for the cause
-        # has one request in flight.
-        return {_BATCH: self._together, **({_IN_FLIGHT: 1} if self._together == 1 else {})}
+        return {} if self._together is None else {_BATCH: self._together}
 
     def committed(self) -> bool:
         """Notes that a transaction was committed.

@@ -146,10 +146,10 @@ class TransactionSession:
         either error, a new session is needed.
         """
         places: list[tuple[int | None, int | None]] = [(None, None)] * len(records)
-        errors: dict[int, KafkaError] = {}
+        refused: dict[int, KafkaError] = {}
         try:
             in_time(
-                partial(self._commit, records, positions, member, seconds, places, errors),
+                partial(self._commit, records, positions, member, seconds, places, refused),
                 2 * seconds,
                 lambda: abandon_transaction(self._client),
             )
@@ -161,11 +161,11 @@ class TransactionSession:
             raise
         except NotBack as exc:
             raise Unsettled(str(exc)) from None
-        if errors:
+        if refused:
             # The requests after the refused one fail as well. librdkafka may then use wrong sequence numbers in the
             # next transaction, which fails, or of which nothing is sent.
             self.abandon()
-            raise RecordsRefused(errors)
+            raise RecordsRefused(refused)
         return places
 
     def _commit(
@@ -175,9 +175,12 @@ class TransactionSession:
         member: object,
         seconds: float,
         places: list[tuple[int | None, int | None]],
-        errors: dict[int, KafkaError],
+        refused: dict[int, KafkaError],
     ) -> None:
         deadline = time.monotonic() + seconds
+        # Reports of records behind a refused one come until the client ends. So the refused records have a dict of
+        # their own.
+        errors: dict[int, KafkaError] = {}
 
         def delivered(index: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:
@@ -199,9 +202,13 @@ class TransactionSession:
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if errors:
-            refused = {
-                index: error for index, error in errors.items() if self._refuses(records[index].topic, error)
-            }
+            refused.update(
+                {
+                    index: error
+                    for index, error in errors.items()
+                    if self._refuses(records[index].topic, error)
+                }
+            )
             if not refused:
                 index, error = next(iter(errors.items()))
                 raise Unsettled(
@@ -214,8 +221,6 @@ class TransactionSession:
                 # Nothing is committed, even without an answer to the abort. The next session ends the transaction.
                 if not exc.args[0].retriable():
                     raise
-            errors.clear()
-            errors.update(refused)
             return
         self._unknown.known({record.topic for record in records})
         hit("producer-sent")

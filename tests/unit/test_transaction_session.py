@@ -51,3 +51,29 @@ def test_a_refusal_is_told_although_the_abort_takes_too_long(
     made = TransactionSession("app", {}, seconds=0.0, transaction_timeout_ms=10_000, unknown=UnknownTopics())
     with pytest.raises(raised):
         made.commit([OutputRecord("out", b"k", b"v", None)], [], None, 0.0)
+
+
+class Late(Client):
+    """Refuses the first record at once. The report of the second record comes while the session is given up."""
+
+    def __init__(self) -> None:
+        super().__init__(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+        self._aborts = 0
+
+    def flush(self, timeout: float) -> int:
+        self._reports.pop(0)(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), None)
+        return 1
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._aborts += 1
+        if self._aborts == 2:
+            self._reports.pop(0)(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+
+def test_a_record_behind_a_refused_one_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its outputs were lost: the consumer dropped it together with the refused record."""
+    monkeypatch.setattr(session, "Producer", lambda settings: Late())
+    made = TransactionSession("app", {}, seconds=9.0, transaction_timeout_ms=10_000, unknown=UnknownTopics())
+    with pytest.raises(RecordsRefused) as raised:
+        made.commit([OutputRecord("out", b"k", value, None) for value in (b"1", b"2")], [], None, 9.0)
+    assert list(raised.value.errors) == [0]
