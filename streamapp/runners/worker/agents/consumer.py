@@ -466,15 +466,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             if self._member is not member:
                 return  # the next assignment has a seek of its own
             self._thread.watch_removals(found, self._note_removed)
-            try:
-                begun, unplaced = await self._place(committed, new)
-            except IllegalStateError:
-                return  # a partition is about to be revoked
-            except StreamsError as exc:
-                await self.fail(exc, None)
+            if (placed := await self._place(committed, new)) is None:
                 return
-            if self._member is not member:
-                return  # brokers were asked meanwhile; the positions belong to an assignment that is gone
+            begun, unplaced = placed
             self._committed_offset.update(committed)
             self._too_early.clear()
             self._placed.update(found.keys() - unplaced)
@@ -494,12 +488,25 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             latest = self.app.conf.consumer_auto_offset_reset == "latest"
             tell_removed(TopicPartition(*tp), position, None if latest else begin, begin)
 
-    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> tuple[dict[TP, int], set[TP]]:
+    async def _place(self, committed: Mapping[TP, int], new: Set[TP]) -> tuple[dict[TP, int], set[TP]] | None:
         """Sets the partitions to their positions. Returns the positions at the ends of ``new`` partitions, if reading
         begins there.
 
-        New partitions without a leader get no position. The call returns them, too.
+        New partitions without a leader get no position. The call returns them, too. None: the assignment has changed
+        meanwhile, or the worker ends with an error.
         """
+        member = self._member
+        try:
+            placed = await self._seek_all(committed, new)
+        except IllegalStateError:
+            return None  # a partition is about to be revoked
+        except StreamsError as exc:
+            await self.fail(exc, None)
+            return None
+        # Brokers were asked meanwhile, so the positions may belong to an assignment that is gone.
+        return placed if self._member is member else None
+
+    async def _seek_all(self, committed: Mapping[TP, int], new: Set[TP]) -> tuple[dict[TP, int], set[TP]]:
         for tp, offset in committed.items():
             await self.seek(tp, offset)
         if not new:
@@ -523,23 +530,17 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         The records of earlier fetches are all handed out, and of these partitions they were dropped.
         """
-        member, led, self._led = self._member, self._led & self._unplaced, set()
-        try:
-            begun, unplaced = await self._place({}, led)
-        except IllegalStateError:
-            return  # a partition is about to be revoked
-        except StreamsError as exc:
-            await self.fail(exc, None)
+        led, self._led = self._led & self._unplaced, set()
+        if (placed := await self._place({}, led)) is None:
             return
-        if self._member is not member:
-            return
-        placed = led - unplaced
-        self._unplaced -= placed
-        if placed:
-            logger.info("the agents read %s, with a leader again", _listed(sorted(placed)))
-        for tp in placed:
+        begun, unplaced = placed
+        found = led - unplaced
+        self._unplaced -= found
+        if found:
+            logger.info("the agents read %s, with a leader again", _listed(sorted(found)))
+        for tp in found:
             self._too_early.pop(tp, None)
-        self._placed |= placed
+        self._placed |= found
         self._begun |= begun
         if begun:
             await self._commit_done(None)
