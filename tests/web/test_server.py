@@ -12,8 +12,8 @@ from aiohttp.test_utils import TestServer
 from faust.web import View
 
 from streamapp.app import App
-from streamapp.broker.removed_records import RemovedRecords
 from streamapp.dsl import Materialized, StreamsBuilder
+from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.serdes import LongSerde, StringSerde
 from streamapp.web.server import install
 
@@ -107,9 +107,16 @@ def consume_orders(tmp_path: Path) -> App:
     return app
 
 
-def agents_that_run() -> SimpleNamespace:
-    """Stands in for the consumer of agents."""
-    return SimpleNamespace(stuck=None, is_member=True, inputs=(), failed_records={}, removed=RemovedRecords())
+class Agents(AgentConsumer):
+    """The consumer of agents, without partitions, as if it were a member of its group."""
+
+    is_member = True
+    stuck: str | None = None
+
+
+def agents_that_run(app: App) -> Any:
+    app.transport.Consumer = Agents
+    return app._new_consumer()
 
 
 async def test_a_worker_with_agents_only_tells_its_state(serve: Serve, tmp_path: Path) -> None:
@@ -123,7 +130,7 @@ async def test_a_worker_with_agents_only_tells_its_state(serve: Serve, tmp_path:
         return answer.status, body["state"], body["reason"]
 
     assert await ready() == (503, "starting", None)
-    app._consumer = agents_that_run()
+    app._consumer = agents_that_run(app)
     assert await ready() == (200, "running", None)
     app._consumer.is_member, app.rebalancing_count = False, 2
     assert await ready() == (503, "rebalancing", None)
@@ -144,7 +151,7 @@ async def test_a_worker_with_agents_only_has_no_tables_and_no_finding_about_task
     serve: Serve, tmp_path: Path
 ) -> None:
     app = consume_orders(tmp_path)
-    app._consumer = agents_that_run()
+    app._consumer = agents_that_run(app)
     client = await serve(None, started(app))
     status = await (await client.get("/status")).json()
     assert (status["state"], status["tasks"], status["findings"]) == ("running", [], [])
