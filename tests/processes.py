@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from streamapp.broker.ports import free_port
 
-__all__ = ["Worker", "free_port", "start_worker", "until"]
+from .stem import Fork, fork
+
+__all__ = ["Worker", "free_port", "run_streamapp", "start_worker", "until"]
 
 _ROOT = Path(__file__).parent.parent
 
@@ -22,7 +25,7 @@ _ROOT = Path(__file__).parent.parent
 class Worker:
     """A Faust process and the file that its output goes to."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Fork
     log: Path
 
     @property
@@ -63,16 +66,49 @@ def start_worker(
     command: tuple[str, ...] = ("worker", "-l", "info"),
     wrapper: tuple[str, ...] = (),
 ) -> Worker:
-    """``faust -A app``, run from the root of the project; ``wrapper`` is put in front of the command."""
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [*wrapper, sys.executable, "-m", "faust", "-A", app, *command],
-            cwd=_ROOT,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **env},
-        )
+    """``faust -A app``, run from the root of the project; ``wrapper`` is put in front of the command.
+
+    Without a wrapper, the worker is a fork. Then Faust does not see the options ``--datadir`` and ``--loop``, which it reads
+    while Python imports it.
+    """
+    line = [_script("faust"), "-A", app, *command]
+    environ = {**os.environ, **env}
+    with Path(os.devnull).open() as nothing, log.open("wb") as out:
+        if wrapper:
+            process: subprocess.Popen[bytes] | Fork = subprocess.Popen(
+                [*wrapper, sys.executable, *line],
+                cwd=_ROOT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=environ,
+            )
+        else:
+            process = fork(line, environ, _ROOT, stdin=nothing, stdout=out, stderr=out)
     return Worker(process, log)
+
+
+def run_streamapp(
+    *arguments: str, env: Mapping[str, str] = os.environ, typed: bytes = b"", timeout: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command of streamapp in this process's folder. ``env`` is the whole environment."""
+    with TemporaryFile() as into, TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
+        into.write(typed)
+        into.seek(0)
+        line = [_script("streamapp"), *arguments]
+        process = fork(line, env, Path.cwd(), stdin=into, stdout=out, stderr=errors)
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        texts = []
+        for file in (out, errors):
+            file.seek(0)
+            texts.append(file.read())
+    return subprocess.CompletedProcess(line, code, *texts)
+
+
+def _script(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
 
 
 def until(condition: Callable[[], bool], timeout: float, what: Callable[[], object]) -> None:

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from streamapp.broker import KafkaAdmin, KafkaSettings, TopicSpec
 from streamapp.consumer import SyncReliableConsumer
 from streamapp.producer import SyncReliableProducer
 from tests.brokers import LightKafka
-from tests.processes import until
+from tests.processes import run_streamapp, until
 
 pytestmark = pytest.mark.broker
 
@@ -28,10 +27,7 @@ pytestmark = pytest.mark.broker
 def streamapp(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, without settings of this one."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("STREAMAPP_")}
-    command = [sys.executable, "-c", "from streamapp.cli import main; main()", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=180, env={**own, **(environment or {})}
-    )
+    return run_streamapp(*arguments, env={**own, **(environment or {})}, timeout=180)
 
 
 def variables(shell: str) -> dict[str, str]:

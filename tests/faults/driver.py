@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
+from ..processes import run_streamapp
 from .brokers import FaultyKafka
 from .feed import KEYS, PARTITIONS, Feed
 from .fleet import PATIENCE, Fleet, set_config
@@ -235,17 +234,12 @@ class Run(Fleet):
     def dlq(self, command: str, *arguments: str, failpoint: str = "", code: int = 0) -> str:
         """Runs ``streamapp dlq`` on the application, as a user does. ``code`` is the exit code that has to come."""
         own = {"DATADIR": str(self.data("desk")), "WEB_PORT": "6066", "STREAMAPP_FAILPOINT": failpoint}
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("streamapp")),
-                "dlq",
-                command,
-                "tests.faults.workloads",
-                *arguments,
-            ],
+        done = run_streamapp(
+            "dlq",
+            command,
+            "tests.faults.workloads",
+            *arguments,
             env={**os.environ, **self._settings(), **own},
-            capture_output=True,
-            text=True,
             timeout=300,
         )
         self.history.add("fault", what=f"dlq {command} {' '.join(arguments)} {failpoint}: {done.returncode}")

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -28,7 +27,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import find_committed
 
 from ..consumer.feeding import Feed
-from ..processes import Worker, free_port, start_worker, until
+from ..processes import Worker, free_port, run_streamapp, start_worker, until
 from ..secured import USER
 from ..worker.conftest import Cluster
 from . import kafka_tools
@@ -62,14 +61,8 @@ class Reference:
 
     def run(self, command: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Runs a command of streamapp about the application."""
-        start = [sys.executable, "-c", "from streamapp.cli import main; main()", command]
-        return subprocess.run(
-            [*start, "tests.operations.reference_app", *options],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        environ = {**os.environ, **self.environment}
+        return run_streamapp(command, "tests.operations.reference_app", *options, env=environ, timeout=600)
 
     def allow(self, acls: list[dict[str, str]]) -> None:
         allow(self.cluster.bootstrap, acls)
@@ -114,14 +107,8 @@ class Reference:
 
 def acls_command(application: str, environment: dict[str, str], *more: str) -> str:
     """``streamapp acls`` in a process of its own."""
-    command = [sys.executable, "-c", "from streamapp.cli import main; main()", "acls", application]
-    done = subprocess.run(
-        [*command, "--principal", f"User:{USER}", *more],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        timeout=120,
-    )
+    arguments = ("acls", application, "--principal", f"User:{USER}", *more)
+    done = run_streamapp(*arguments, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

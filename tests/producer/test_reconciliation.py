@@ -24,7 +24,7 @@ from streamapp.producer import SyncReliableProducer, reconciliation
 from streamapp.producer.session import BookmarkedSession
 from streamapp.serdes import schema_registry
 
-from ..processes import until
+from ..processes import run_streamapp, until
 from ..unit.registry.scripted import ScriptedRegistry
 from .topics import Topics
 
@@ -161,9 +161,8 @@ def test_a_kill_while_the_gap_is_sent_doubles_nothing(topics: Topics, tmp_path: 
     names = [f"o{number}" for number in range(40)]
     send(topics, topic, names[::2])
     arguments = ["reconcile", topic, "--source", source_of(names), "--republish", "10"]
-    command = [sys.executable, "-c", "from streamapp.cli import main; main()", *arguments]
     environ = {**os.environ, "STREAMAPP_FAILPOINT": f"{step}:kill:2", "TMPDIR": str(tmp_path)}
-    killed = subprocess.run(command, env=environ, timeout=120, capture_output=True)
+    killed = run_streamapp(*arguments, env=environ)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     again = run(*arguments[1:])
     assert again.exit_code == 0, again.output

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from streamapp.registry.apicurio import LocalRegistry
 from streamapp.runners.last_records import last_records
 from streamapp.serdes import AvroSerde, ProtobufSerde
 from streamapp.testing import WorkerProcess
-from tests.processes import free_port, until
+from tests.processes import free_port, run_streamapp, until
 
 pytestmark = pytest.mark.broker
 
@@ -58,16 +56,10 @@ def test_letters_are_shown_as_json_and_edited_with_their_schema(
         "COLUMNS": "250",
     }
 
-    def run(*arguments: str, code: int = 0, typed: bytes = b"") -> str:
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("streamapp")), "dlq", arguments[0], APP, *arguments[1:]],
-            env=os.environ | environ,
-            input=typed,
-            capture_output=True,
-            timeout=120,
-        )
-        assert done.returncode == code, (done.stdout + done.stderr).decode()
-        return (done.stdout + done.stderr).decode()
+    def run(command: str, *arguments: str, code: int = 0, typed: bytes = b"") -> str:
+        done = run_streamapp("dlq", command, APP, *arguments, env=os.environ | environ, typed=typed)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
 
     def letters() -> dict[bytes | None, str]:
         found = last_records(settings, names["dead"], 10)

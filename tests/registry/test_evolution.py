@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from streamapp.registry.apicurio import LocalRegistry
 from streamapp.serdes import AvroSerde
 from streamapp.testing import WorkerProcess
 from tables.schemas import FLIGHT_SCHEMA, Flight
-from tests.processes import free_port, until
+from tests.processes import free_port, run_streamapp, until
 
 pytestmark = pytest.mark.broker
 
@@ -202,17 +200,11 @@ def test_the_reference_application_upgrades_its_delays(
         # The registry has both versions; the check before a deployment refuses the third.
         subject = "flights-weather-delays-changelog-value"
         assert registry.version_of(subject).version == 2
-        checked = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("streamapp")),
-                "schema",
-                "check",
-                "tests.registry.delays_app",
-            ],
+        checked = run_streamapp(
+            "schema",
+            "check",
+            "tests.registry.delays_app",
             env=os.environ | environ("incompatible", free_port()),
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert checked.returncode == 1, checked.stdout + checked.stderr
         assert f"{subject}: writes, incompatible with version 2 (id " in checked.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -18,11 +17,10 @@ from streamapp.registry.apicurio import LocalRegistry
 from streamapp.registry.subjects import Subjects
 from streamapp.serdes import AvroSerde
 from streamapp.testing import WorkerProcess
-from tests.processes import free_port, until
+from tests.processes import free_port, run_streamapp, until
 
 pytestmark = pytest.mark.broker
 
-ROOT = Path(__file__).parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -31,14 +29,8 @@ def run(local: LocalRegistry, topic: str, tmp_path: Path) -> Run:
     def schema(*arguments: str, change: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("STREAMAPP_")}
         named = {"ORDERS_NAME": topic, "ORDERS_CHANGE": change, "ORDERS_DATADIR": str(tmp_path)}
-        return subprocess.run(
-            [str(Path(sys.executable).with_name("streamapp")), "schema", *arguments],
-            cwd=ROOT,
-            env=clean | named | {"STREAMAPP_SCHEMA_REGISTRY_URL": local.url, "COLUMNS": "200"} | environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        url = {"STREAMAPP_SCHEMA_REGISTRY_URL": local.url, "COLUMNS": "200"}
+        return run_streamapp("schema", *arguments, env=clean | named | url | environ)
 
     return schema
 
@@ -145,10 +137,7 @@ def test_the_commands_have_the_subjects_that_a_worker_registers(
         return {name for name in Subjects(registry).names() if name.startswith(topic)}
 
     def commanded(*arguments: str) -> list[str]:
-        command = [str(Path(sys.executable).with_name("streamapp")), "schema", *arguments]
-        ran = subprocess.run(
-            command, cwd=ROOT, env=os.environ | environ, capture_output=True, text=True, check=False
-        )
+        ran = run_streamapp("schema", *arguments, env=os.environ | environ)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout.splitlines()
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 import weakref
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +17,11 @@ from streamapp.desk.desk import FailureDesk
 from streamapp.desk.letters import Letter
 from streamapp.errors import BrokerError, StreamsError
 
-from ..processes import until
+from ..processes import run_streamapp, until
 from ..topic_reader import read_settled, read_topic
 from .conftest import Cluster
 from .member import Member
 from .test_retries import Desk
-
-ROOT = Path(__file__).parents[2]
 
 
 class Terminal:
@@ -51,14 +46,8 @@ class Terminal:
     def __call__(self, *arguments: str, code: int = 0, typed: str = "") -> str:
         head, *rest = arguments
         command = ["dlq", head] if head != "try-record" else ["try"]
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name("streamapp")), *command, "tests.worker.retry_app", *rest],
-            cwd=ROOT,
-            env=self._environ,
-            input=typed,
-            capture_output=True,
-            text=True,
-            timeout=120,
+        done = run_streamapp(
+            *command, "tests.worker.retry_app", *rest, env=self._environ, typed=typed.encode()
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr

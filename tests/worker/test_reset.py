@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.worker.reset import plan_reset
 from streamapp.state.directory import StateDirectory
 
-from ..processes import free_port, until
+from ..processes import free_port, run_streamapp, until
 from .conftest import Cluster
 from .counting import counting
 
@@ -83,12 +82,10 @@ def test_the_state_is_where_the_worker_was_told_to_put_it(cluster: Cluster) -> N
         "SOURCE": cluster.source,
         "SINK": cluster.sink,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", "from streamapp.cli import main; main()", "reset", *app],
+    done = run_streamapp(
+        "reset",
+        *app,
         env={**os.environ, **told, "DATADIR": str(cluster.folder / "data-a"), "WEB_PORT": str(free_port())},
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
     assert f"folder  {folder}" in done.stdout, done.stderr
     assert not folder.exists()
@@ -128,15 +125,10 @@ def test_agents_compute_their_tables_anew_and_count_no_record_twice(
     until(lambda: answers() == first, 60, lambda: f"{answers()} {cluster.story()}")
     assert worker.terminate() == 0
 
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from streamapp.cli import main; main()",
-            "reset",
-            "tests.worker.agents_app",
-            "--yes",
-        ],
+    done = run_streamapp(
+        "reset",
+        "tests.worker.agents_app",
+        "--yes",
         env={
             **os.environ,
             **env,
@@ -147,9 +139,6 @@ def test_agents_compute_their_tables_anew_and_count_no_record_twice(
             "DATADIR": str(cluster.folder / "data-a"),
             "WEB_PORT": str(free_port()),
         },
-        capture_output=True,
-        text=True,
-        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert f"topic   {changelog}" in done.stdout
