@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
@@ -20,15 +19,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Reporting(threading.local):
-    """The producer whose report this thread delivers now, or None."""
-
-    core: Core | None = None
-
-
-_reporting = _Reporting()
-
-
 class _Report(Future[DeliveryReport]):
     """The future of a report.
 
@@ -41,14 +31,10 @@ class _Report(Future[DeliveryReport]):
         self._core = core
 
     def tell(self, reports: Reports, error: BaseException | None) -> None:
-        before, _reporting.core = _reporting.core, self._core
-        try:
-            if error is None:
-                self.set_result(reports[0])
-            else:
-                self.set_exception(error)
-        finally:
-            _reporting.core = before
+        if error is None:
+            self.set_result(reports[0])
+        else:
+            self.set_exception(error)
 
     def cancel(self) -> bool:
         """Returns False, because records that the producer has taken are sent in any case."""
@@ -82,7 +68,7 @@ class _Reports(Future[Reports]):
 
 
 def _check_may_wait(core: Core) -> None:
-    if _reporting.core is core:
+    if core.in_callback():
         raise StreamsError(
             f"a callback of a report waits for the producer {core.options.name}, which waits for the end of the "
             "callback. Call send_soon in the callback, or wait in another thread"
@@ -150,7 +136,8 @@ class SyncReliableProducer(ProducerFace[K, V]):
 
         A callback of the future runs in the thread that delivers reports, so the callback cannot wait for the producer.
         There, a call that would wait for a report without a time-out raises `StreamsError`. This method raises
-        `BufferFull` there if the buffer is full.
+        `BufferFull` there if the buffer is full. All callbacks of a producer run one at a time. While a callback
+        runs, the producer sends other records, until the buffer is full.
         """
         core, report = self._core, _Report(self._core)
         record = core.record(topic, key, value, timestamp, headers, partition)
@@ -216,7 +203,7 @@ class SyncTransaction(TransactionFace[K, V]):
 
 def _deliver(core: Core, parcel: Parcel) -> None:
     try:
-        if _reporting.core is core:
+        if core.in_callback():
             core.reserve_now(parcel)
         elif not core.try_reserve(parcel):
             core.reserve(parcel).result()
