@@ -22,8 +22,8 @@ V = TypeVar("V")
 class _Report(Future[DeliveryReport]):
     """The future of a report.
 
-    A callback that waits for another report of its producer, without a time-out, gets an error. The thread that would
-    deliver the other report runs the callback.
+    A callback that waits for another report of its producer gets an error. The thread that would deliver the other
+    report runs the callback.
     """
 
     def __init__(self, core: Core) -> None:
@@ -53,7 +53,7 @@ class _Report(Future[DeliveryReport]):
         return super().exception(timeout)
 
     def _check(self, timeout: float | None) -> None:
-        if timeout is None and not self.done():
+        if (timeout is None or timeout > 0) and not self.done():
             _check_may_wait(self._core)
 
 
@@ -135,9 +135,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         full, the call waits for space, or raises `BufferFull` with ``when_full="refuse"``.
 
         A callback of the future runs in the thread that delivers reports, so the callback cannot wait for the producer.
-        There, a call that would wait for a report without a time-out raises `StreamsError`. This method raises
-        `BufferFull` there if the buffer is full. All callbacks of a producer run one at a time. While a callback
-        runs, the producer sends other records, until the buffer is full.
+        There, a call that would wait for another report raises `StreamsError`, also with a time-out. This method
+        raises `BufferFull` there if the buffer is full. The thread runs one callback at a time. Meanwhile, the producer
+        sends other records, until the buffer is full.
         """
         core, report = self._core, _Report(self._core)
         record = core.record(topic, key, value, timestamp, headers, partition)

@@ -196,7 +196,12 @@ def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way
             full = partial(producer.send_soon, topic, value=b"payment")
             end = partial(producer.__exit__, None, None, None)
             late = partial(producer.flush, 600_000)
-            for call in (payment.result, payment.exception, producer.flush, late, end, full, full):
+            late_result, late_error = partial(payment.result, 600), partial(payment.exception, 600)
+            with pytest.raises(TimeoutError):
+                payment.result(0)  # a look, and no wait
+            for call in (
+                payment.result, payment.exception, late_result, late_error, producer.flush, late, end, full, full,
+            ):  # fmt: skip
                 try:
                     call()
                 except StreamsError as error:
@@ -208,7 +213,7 @@ def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way
         )  # before the report: the record lingers
         assert told.wait(60)
         assert producer.flush()
-    assert [type(error) for error in refused] == [*[StreamsError] * 5, BufferFull]
+    assert [type(error) for error in refused] == [*[StreamsError] * 7, BufferFull]
     assert "Call send_soon in the callback" in str(refused[0])
     assert sorted(map(bytes, filter(None, topics.values(topic)))) == [b"order", b"payment", b"payment"]
 
