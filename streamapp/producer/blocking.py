@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
@@ -9,7 +10,7 @@ from typing import Self, TypeVar
 from streamapp.errors import StreamsError
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
-from streamapp.producer.parcel import Parcel, Reports
+from streamapp.producer.parcel import Parcel, Reports, first_of
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import NO_HEADERS, Headers
 
@@ -17,22 +18,23 @@ __all__ = ["SyncReliableProducer", "SyncTransaction"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 
-class _Report(Future[DeliveryReport]):
-    """The future of a report.
+class _Answer(Future[T]):
+    """The future of a parcel's reports. Its result is the part of them that ``pick`` returns.
 
     A callback that waits for another report of its producer gets an error. The thread that would deliver the other
     report runs the callback.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, pick: Callable[[Reports], T]) -> None:
         super().__init__()
-        self._core = core
+        self._core, self._pick = core, pick
 
     def tell(self, reports: Reports, error: BaseException | None) -> None:
         if error is None:
-            self.set_result(reports[0])
+            self.set_result(self._pick(reports))
         else:
             self.set_exception(error)
 
@@ -44,7 +46,7 @@ class _Report(Future[DeliveryReport]):
         """True until the report comes, because nobody can cancel the record."""
         return not self.done()
 
-    def result(self, timeout: float | None = None) -> DeliveryReport:
+    def result(self, timeout: float | None = None) -> T:
         self._check(timeout)
         return super().result(timeout)
 
@@ -55,16 +57,6 @@ class _Report(Future[DeliveryReport]):
     def _check(self, timeout: float | None) -> None:
         if (timeout is None or timeout > 0) and not self.done():
             _check_may_wait(self._core)
-
-
-class _Reports(Future[Reports]):
-    """The future of the reports of a transaction."""
-
-    def tell(self, reports: Reports, error: BaseException | None) -> None:
-        if error is None:
-            self.set_result(reports)
-        else:
-            self.set_exception(error)
 
 
 def _check_may_wait(core: Core) -> None:
@@ -139,7 +131,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
         raises `BufferFull` there if the buffer is full. The thread runs one callback at a time. Meanwhile, the producer
         sends other records, until the buffer is full.
         """
-        core, report = self._core, _Report(self._core)
+        core, report = self._core, _Answer(self._core, first_of)
         record = core.record(topic, key, value, timestamp, headers, partition)
         _deliver(core, core.parcel((record,), report))
         return report
@@ -196,7 +188,7 @@ class SyncTransaction(TransactionFace[K, V]):
     ) -> None:
         if kind is None and self._records:
             _check_may_wait(self._core)
-            told = _Reports()
+            told = _Answer(self._core, tuple)
             _deliver(self._core, self._core.parcel(self._records, told))
             self.reports: Reports = told.result()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -11,9 +13,12 @@ from streamapp.producer.buffer import Claim
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord, payload_bytes
 
-__all__ = ["RECORD_BYTES", "Batched", "Channel", "Parcel", "Reports", "Sender", "record_bytes"]
+__all__ = ["RECORD_BYTES", "Batched", "Channel", "Parcel", "Reports", "Sender", "first_of", "record_bytes"]
 
 Reports = tuple[DeliveryReport, ...]
+
+first_of: Callable[[Reports], DeliveryReport] = itemgetter(0)
+"""The report of a parcel with a single record."""
 
 RECORD_BYTES = 64
 """The memory that a record takes beside its key, value and headers, in bytes (an estimate)."""
