@@ -195,9 +195,9 @@ class SyncTransaction(TransactionFace[K, V]):
 
 def _deliver(core: Core, parcel: Parcel) -> None:
     try:
-        if core.in_callback():
-            core.reserve_now(parcel)
-        elif not core.try_reserve(parcel):
+        if not core.try_reserve(parcel):
+            if core.in_callback():
+                raise core.full(parcel.count)
             core.reserve(parcel).result()
         core.put(parcel)
     except BaseException:
