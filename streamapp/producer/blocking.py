@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, TypeVar
@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from streamapp.errors import StreamsError
 from streamapp.producer.core import Core
 from streamapp.producer.face import ProducerFace, TransactionFace
-from streamapp.producer.parcel import Parcel, Reports
+from streamapp.producer.parcel import Parcel, Reports, first_of
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import NO_HEADERS, Headers
 
@@ -18,37 +18,25 @@ __all__ = ["SyncReliableProducer", "SyncTransaction"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 
 
-class _Reporting(threading.local):
-    """The producer whose report this thread delivers now, or None."""
+class _Answer(Future[T]):
+    """The future of a parcel's reports. Its result is the part of them that ``pick`` returns.
 
-    core: Core | None = None
-
-
-_reporting = _Reporting()
-
-
-class _Report(Future[DeliveryReport]):
-    """The future of a report.
-
-    A callback that waits for another report of its producer, without a time-out, gets an error. The thread that would
-    deliver the other report runs the callback.
+    A callback that waits for another report of its producer gets an error. The thread that would deliver the other
+    report runs the callback.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, pick: Callable[[Reports], T]) -> None:
         super().__init__()
-        self._core = core
+        self._core, self._pick = core, pick
 
     def tell(self, reports: Reports, error: BaseException | None) -> None:
-        before, _reporting.core = _reporting.core, self._core
-        try:
-            if error is None:
-                self.set_result(reports[0])
-            else:
-                self.set_exception(error)
-        finally:
-            _reporting.core = before
+        if error is None:
+            self.set_result(self._pick(reports))
+        else:
+            self.set_exception(error)
 
     def cancel(self) -> bool:
         """Returns False, because records that the producer has taken are sent in any case."""
@@ -58,7 +46,7 @@ class _Report(Future[DeliveryReport]):
         """True until the report comes, because nobody can cancel the record."""
         return not self.done()
 
-    def result(self, timeout: float | None = None) -> DeliveryReport:
+    def result(self, timeout: float | None = None) -> T:
         self._check(timeout)
         return super().result(timeout)
 
@@ -67,22 +55,12 @@ class _Report(Future[DeliveryReport]):
         return super().exception(timeout)
 
     def _check(self, timeout: float | None) -> None:
-        if timeout is None and not self.done():
+        if (timeout is None or timeout > 0) and not self.done():
             _check_may_wait(self._core)
 
 
-class _Reports(Future[Reports]):
-    """The future of the reports of a transaction."""
-
-    def tell(self, reports: Reports, error: BaseException | None) -> None:
-        if error is None:
-            self.set_result(reports)
-        else:
-            self.set_exception(error)
-
-
 def _check_may_wait(core: Core) -> None:
-    if _reporting.core is core:
+    if core.in_callback():
         raise StreamsError(
             f"a callback of a report waits for the producer {core.options.name}, which waits for the end of the "
             "callback. Call send_soon in the callback, or wait in another thread"
@@ -149,10 +127,11 @@ class SyncReliableProducer(ProducerFace[K, V]):
         full, the call waits for space, or raises `BufferFull` with ``when_full="refuse"``.
 
         A callback of the future runs in the thread that delivers reports, so the callback cannot wait for the producer.
-        There, a call that would wait for a report without a time-out raises `StreamsError`. This method raises
-        `BufferFull` there if the buffer is full.
+        There, a call that would wait for another report raises `StreamsError`, also with a time-out. This method
+        raises `BufferFull` there if the buffer is full. The thread runs one callback at a time. Meanwhile, the producer
+        sends other records, until the buffer is full.
         """
-        core, report = self._core, _Report(self._core)
+        core, report = self._core, _Answer(self._core, first_of)
         record = core.record(topic, key, value, timestamp, headers, partition)
         _deliver(core, core.parcel((record,), report))
         return report
@@ -209,16 +188,16 @@ class SyncTransaction(TransactionFace[K, V]):
     ) -> None:
         if kind is None and self._records:
             _check_may_wait(self._core)
-            told = _Reports()
+            told = _Answer(self._core, tuple)
             _deliver(self._core, self._core.parcel(self._records, told))
             self.reports: Reports = told.result()
 
 
 def _deliver(core: Core, parcel: Parcel) -> None:
     try:
-        if _reporting.core is core:
-            core.reserve_now(parcel)
-        elif not core.try_reserve(parcel):
+        if not core.try_reserve(parcel):
+            if core.in_callback():
+                raise core.full(parcel.count)
             core.reserve(parcel).result()
         core.put(parcel)
     except BaseException:

@@ -21,9 +21,10 @@ from streamapp.producer.buffer import Buffer, Claim
 from streamapp.producer.counts import Counts, ProducerMetrics, described
 from streamapp.producer.idempotent import IdempotentChannel
 from streamapp.producer.options import ProducerOptions
+from streamapp.producer.outcomes import Outcomes
 from streamapp.producer.parcel import RECORD_BYTES, Channel, Parcel, Sender, record_bytes
 from streamapp.producer.partition_counts import PartitionCounts
-from streamapp.producer.report import BufferFull, DeliveryError
+from streamapp.producer.report import BufferFull, UnsentRecords
 from streamapp.producer.spill_log import SpillLog
 from streamapp.producer.transactional import TransactionalChannel
 from streamapp.records import NO_HEADERS, Headers, OutputRecord, check_headers, check_timestamp
@@ -50,6 +51,7 @@ class Core:
         self._counts = Counts()
         self._partitions = PartitionCounts(options.client())
         self._buffer = Buffer(options.buffer_records, options.buffer_bytes)
+        self._outcomes = Outcomes(self._buffer, self._counts)
         self._log: SpillLog | None = None
         self._channel: Channel | None = None
         self._closed = False
@@ -60,8 +62,13 @@ class Core:
         if self._channel is not None:
             raise ConfigError(f"the producer {options.name} was opened before: make a new producer")
         if not options.transactional:
-            self._channel = IdempotentChannel(options, self._buffer, self._counts)
-            return
+            channel: Channel = IdempotentChannel(options, self._counts, self._outcomes)
+        else:
+            channel = self._transactional(options)
+        self._outcomes.start()
+        self._channel = channel
+
+    def _transactional(self, options: ProducerOptions) -> Channel:
         # The sender opens its client later, in another thread. This client for a test finds wrong settings before the
         # log exists.
         with opening(options.producer()) as current:
@@ -70,7 +77,7 @@ class Core:
         if options.spill_dir is not None:
             self._log = SpillLog(options.spill_dir, options.name, most_bytes=options.spill_max_bytes)
             name = self._log.transactional_id
-        self._channel = TransactionalChannel(options, name, self._buffer, self._counts, self._log)
+        return TransactionalChannel(options, name, self._buffer, self._counts, self._outcomes, self._log)
 
     def record(
         self,
@@ -189,12 +196,12 @@ class Core:
         """Sends a parcel whose buffer space is reserved."""
         channel = self.check_open()
         self._counts.accepted(parcel)
-        try:
-            channel.put(parcel)
-        except DeliveryError as error:
-            self._buffer.give_up(parcel)
-            parcel.sender.tell((), error)
-            self._counts.failed_at_once(parcel)
+        if not channel.put(parcel):
+            raise self._not_open()
+
+    def in_callback(self) -> bool:
+        """True if a callback of a report makes the call. No other report of this producer comes before its end."""
+        return self._outcomes.in_callback()
 
     def partition_count(self, topic: str) -> int:
         """The partition count of a topic. Raises `BrokerError` if brokers do not tell."""
@@ -228,19 +235,29 @@ class Core:
         return labelled(described(self.metrics()), {"producer": self.options.name})
 
     def close(self, seconds: float) -> None:
-        """Stops the producer; waits at most ``seconds`` for confirmations.
+        """Stops the producer. Waits at most ``seconds`` for confirmations, and then for the callbacks of all reports.
 
         Raises `UnsentRecords` if records are then neither confirmed nor in the local log.
         """
         if self._channel is not None and not self._closed:
             self._closed = True
-            self._channel.close(seconds)
+            lost = self._channel.close(seconds)
+            self._outcomes.end()
+            if lost:
+                raise UnsentRecords(
+                    lost,
+                    f"the producer stopped with {counted(lost, 'record')} that no broker has confirmed; "
+                    "the reports are errors",
+                )
 
     def check_open(self) -> Channel:
         """The open channel. Raises `BrokerError` outside the producer's ``with`` block."""
         if self._channel is None or self._closed:
-            raise BrokerError(
-                f"the producer {self.options.name} is {'closed' if self._closed else 'not open'}: "
-                "use it inside its with block"
-            )
+            raise self._not_open()
         return self._channel
+
+    def _not_open(self) -> BrokerError:
+        return BrokerError(
+            f"the producer {self.options.name} is {'closed' if self._closed else 'not open'}: "
+            "use it inside its with block"
+        )

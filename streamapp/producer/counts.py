@@ -84,15 +84,6 @@ class Counts:
                 parcel.counted = False
                 self._notify()
 
-    def failed_at_once(self, parcel: Parcel) -> None:
-        """Counts the records of an accepted parcel that the channel has refused. Their sender gets the error."""
-        with self._lock:
-            self._failed += parcel.count
-            self._unconfirmed -= parcel.count
-            self._untold -= parcel.count
-            parcel.counted = False
-            self._notify()
-
     def told(self, records: int) -> None:
         """Counts accepted records whose senders have their reports."""
         with self._lock:
@@ -130,10 +121,16 @@ class Counts:
             self._confirmed += records
             self._settle(records, True)
 
-    def failed(self, records: int, *, spilled: bool = False) -> None:
+    def failed(self, records: int) -> None:
         with self._lock:
             self._failed += records
-            self._settle(records, spilled)
+            self._settle(records, False)
+
+    def failed_spilled(self, records: int) -> None:
+        """Counts records of the local log that brokers refuse."""
+        with self._lock:
+            self._failed += records
+            self._settle(records, True)
 
     def _settle(self, records: int, spilled: bool) -> None:
         self._unconfirmed -= records

@@ -21,13 +21,12 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.refused import OF_A_REQUEST, OF_THE_BATCH, REMEDIES, advised, is_refusal
-from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.outcomes import Outcomes
 from streamapp.producer.parcel import Parcel, Reports
 from streamapp.producer.plain_client import Delivered, PlainClient
-from streamapp.producer.report import DeliveryError, UnsentRecords
+from streamapp.producer.report import DeliveryError
 
 __all__ = ["IdempotentChannel"]
 
@@ -62,13 +61,13 @@ class _Refused(NamedTuple):
 class IdempotentChannel:
     """A `Channel` without transactions. A parcel has one record."""
 
-    def __init__(self, options: ProducerOptions, buffer: Buffer, counts: Counts) -> None:
+    def __init__(self, options: ProducerOptions, counts: Counts, outcomes: Outcomes) -> None:
         self._name, self._batch_size = options.name, options.batch_size
         self._timeout_seconds = options.delivery_timeout_ms / 1000
-        # Without a report, librdkafka does not wake the thread of the reports for a flush.
+        # Without a report, librdkafka does not wake the poller for a flush.
         self._poll_seconds = _LOOK_SECONDS if options.linger_ms > 1000 * _LOOK_SECONDS else _POLL_SECONDS
         self._settings = {**options.producer(), "delivery.timeout.ms": options.delivery_timeout_ms}
-        self._counts, self._outcomes = counts, Outcomes(buffer, counts)
+        self._counts, self._outcomes = counts, outcomes
         self._numbers = itertools.count()
         self._handing = threading.Lock()
         """A lock for `_held`, which also keeps the order of the calls of `put`."""
@@ -89,21 +88,25 @@ class IdempotentChannel:
         self._files = CertificateFiles(self._settings)
         self._client = self._open(together=True)
         self._closed = False
+        self._lost = 0
+        """The number of records that no broker has confirmed at the end."""
         self._flushing = 0
         """The number of calls of `flush` that still wait. Meanwhile, records do not wait for more records
         (``linger_ms``)."""
-        self._poller = threading.Thread(target=self._poll, name="producer-reports", daemon=True)
+        self._poller = threading.Thread(target=self._poll, name="producer-poller", daemon=True)
         self._poller.start()
 
     def _open(self, *, together: bool) -> PlainClient:
         settings = {**self._settings, "batch.size": self._batch_size}
         return PlainClient(settings, self._counts.retried, self._report, together=together)
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, parcel: Parcel) -> bool:
         partition = parcel.records[0].partition
         if partition is not None:
             parcel.partition = partition
         with self._handing:
+            if self._closed:
+                return False
             parcel.number = next(self._numbers)
             if self._held is not None:
                 parcel.taken = True
@@ -111,16 +114,18 @@ class IdempotentChannel:
             elif not self._produce(self._client, parcel):
                 parcel.taken = True
                 self._held = [parcel]
+        return True
 
     def _produce(self, client: PlainClient, parcel: Parcel) -> bool:
-        """Hands a record to librdkafka. Returns False if the client has ended. Raises `DeliveryError`."""
+        """Hands a record to librdkafka, and fails a record that librdkafka refuses. Returns False if the client has
+        ended."""
         try:
             client.produce(parcel)
         except KafkaException as exc:
             if exc.args[0].code() == KafkaError._FATAL:
                 client.ended = True
                 return False
-            raise self._error(parcel, exc.args[0], written=False) from None
+            self._fail(parcel, exc.args[0], written=False)
         return True
 
     def flush(self, seconds: float | None) -> bool:
@@ -132,25 +137,14 @@ class IdempotentChannel:
             with self._handing:
                 self._flushing -= 1
 
-    def close(self, seconds: float) -> None:
+    def close(self, seconds: float) -> int:
         self.flush(seconds)
-        lost = self._counts.snapshot().unconfirmed
-        self._closed = True
+        with self._handing:
+            self._closed = True
         self._poller.join()
-        if lost:
-            self._client.purge()
-            self._client.flush(_PURGE_SECONDS)
-            self._take_back()
-            refused = [parcel for group in self._refused.values() for parcel, _ in group]
-            for parcel in (*self._back, *refused, *(self._held or ())):
-                self._fail(parcel, KafkaError(KafkaError._PURGE_QUEUE), written=False)
-            raise UnsentRecords(
-                lost,
-                f"the producer stopped with {counted(lost, 'record')} that no broker has confirmed; "
-                "the reports are errors",
-            )
+        return self._lost
 
-    # The thread of the reports.
+    # The poller.
 
     def _poll(self) -> None:
         while not self._closed:
@@ -162,6 +156,22 @@ class IdempotentChannel:
                 self._send_again()
             elif self._files.changed():
                 self._follow_files()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Fails the records that no broker has confirmed at the end."""
+        self._lost = len(self._client) + len(self._given_back) + len(self._waiting())
+        if self._lost:
+            self._client.purge()
+            self._client.flush(_PURGE_SECONDS)
+            self._take_back()
+            for parcel in self._waiting():
+                self._fail(parcel, KafkaError(KafkaError._PURGE_QUEUE), written=False)
+
+    def _waiting(self) -> list[Parcel]:
+        """The records that no client has."""
+        refused = [parcel for group in self._refused.values() for parcel, _ in group]
+        return [*self._back, *refused, *(self._held or ())]
 
     def _follow_files(self) -> None:
         """Opens a new client, which reads the changed certificates, when no record is on its way in the old one."""
@@ -240,7 +250,7 @@ class IdempotentChannel:
         if suspects:
             self._send_alone(suspects)
             if self._closed:
-                return  # `close` gives back the records that this client still has
+                return  # `_give_up` takes the records that this client still has
             self._take_back()
         self._counts.retried(1)
         self._client = self._open(together=True)
@@ -324,12 +334,7 @@ class IdempotentChannel:
             if time.monotonic() - each.born > self._timeout_seconds:
                 self._fail(each, KafkaError(KafkaError._MSG_TIMED_OUT), written=False)
                 continue
-            try:
-                produced = self._produce(self._client, each)
-            except DeliveryError as error:
-                self._outcomes.failed(each, error)
-                continue
-            if not produced:
+            if not self._produce(self._client, each):
                 self._back += waiting[index:]
                 return False
         return True

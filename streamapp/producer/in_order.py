@@ -13,18 +13,20 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from streamapp._base.aside import MustAsk, aside, unless_asking
 from streamapp.producer.core import Core
-from streamapp.producer.parcel import Parcel, Reports
+from streamapp.producer.parcel import Parcel, Reports, first_of
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord
 from streamapp.registry.rest import RegistryAway
 
 __all__ = ["InOrder", "Make"]
+
+T = TypeVar("T")
 
 Make = Callable[[], OutputRecord]
 """Serializes a record."""
@@ -87,7 +89,7 @@ class InOrder:
 
     def put_now(self, record: OutputRecord, report: asyncio.Future[DeliveryReport]) -> None:
         """Sends a record without waiting. The future gets the report. Raises `BufferFull` if there is no space."""
-        parcel = self.core.parcel((record,), _First(self._reports_here(), report))
+        parcel = self.core.parcel((record,), _Answer(self._reports_here(), report, first_of))
         if self._placing:
             raise self.core.full(1)
         try:
@@ -101,13 +103,13 @@ class InOrder:
         """Sends records as one parcel, and returns their reports. The call first waits for space."""
         here = self._reports_here()
         reports: asyncio.Future[Reports] = here.loop.create_future()
-        await self._put(self.core.parcel(records, _All(here, reports)))
+        await self._put(self.core.parcel(records, _Answer(here, reports, tuple)))
         return await reports
 
     async def post(self, record: OutputRecord, report: asyncio.Future[DeliveryReport]) -> None:
         """Waits for space, and sends a record. The future gets the report."""
         try:
-            await self._put(self.core.parcel((record,), _First(self._reports_here(), report)))
+            await self._put(self.core.parcel((record,), _Answer(self._reports_here(), report, first_of)))
         except Exception as exc:
             # The future may get this error. The former traceback has the parcel, which refers to the future. The
             # garbage collector does not know parcels, so it would never free the three.
@@ -168,24 +170,15 @@ class _LoopReports:
                 self.loop.call_soon(self._settle)
 
 
-class _First(msgspec.Struct, gc=False):
-    """The sender of a single record, with the future of its report."""
+class _Answer(msgspec.Struct, Generic[T], gc=False):
+    """The sender of a parcel, with a future for the part of the reports that ``pick`` returns."""
 
     reports: _LoopReports
-    future: asyncio.Future[DeliveryReport]
+    future: asyncio.Future[T]
+    pick: Callable[[Reports], T]
 
     def tell(self, reports: Reports, error: BaseException | None) -> None:
-        self.reports.set(self.future, reports[0] if error is None else None, error)
-
-
-class _All(msgspec.Struct, gc=False):
-    """The sender of several records, with the future of their reports."""
-
-    reports: _LoopReports
-    future: asyncio.Future[Reports]
-
-    def tell(self, reports: Reports, error: BaseException | None) -> None:
-        self.reports.set(self.future, reports, error)
+        self.reports.set(self.future, self.pick(reports) if error is None else None, error)
 
 
 class _Line:

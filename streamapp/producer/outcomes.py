@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
 
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
@@ -19,32 +21,81 @@ logger: logging.Logger = logging.getLogger(__name__)
 class Outcomes:
     """Frees the buffer space of parcels, counts their records, and then tells their senders.
 
-    So a sender finds its own record in the counts. Each call takes many parcels at once, because the locks of buffer
-    and counts would otherwise take much of the CPU.
+    So a sender finds its own record in the counts. One thread does this work, in the order of the calls. So callbacks
+    of the application never run at once, and a callback that blocks holds up no thread that sends. Meanwhile, later
+    parcels keep their space, so the memory of a producer stays limited.
+
+    Each call takes many parcels at once, because the locks of buffer and counts would otherwise take much of the CPU.
+    No call waits. A parcel and its outcome are in the queue completely or not at all, even after a Ctrl-C.
     """
 
     def __init__(self, buffer: Buffer, counts: Counts) -> None:
         self._buffer, self._counts = buffer, counts
+        self._queue: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="producer-reports", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Waits until all senders are told. No thread may report an outcome afterwards."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def in_callback(self) -> bool:
+        """True if a callback makes the call: no sender is told before the callback ends."""
+        return threading.get_ident() == self._thread.ident
 
     def confirmed(self, parcels: Sequence[tuple[Parcel, Reports]]) -> None:
         """Brokers have the parcels."""
         if parcels:
-            self._free([parcel for parcel, _ in parcels])
-            self._counts.confirmed([report.seconds for _, reports in parcels for report in reports])
-            self._tell(parcels)
+            self._queue.put((self._confirmed, (parcels,)))
 
     def spilled(self, parcels: Sequence[Parcel]) -> None:
         """The local log has the parcels."""
-        self._counts.spilled(self._free(parcels))
-        self._tell([(parcel, parcel.reports(spilled=True)) for parcel in parcels])
+        told = [(parcel, parcel.reports(spilled=True)) for parcel in parcels]
+        self._queue.put((self._spilled, (told,)))
+
+    def confirmed_spilled(self, records: int) -> None:
+        """Brokers have records of the local log."""
+        self._queue.put((self._counts.confirmed_spilled, (records,)))
+
+    def failed_spilled(self, records: int) -> None:
+        """Nobody sends these records of the local log again."""
+        self._queue.put((self._counts.failed_spilled, (records,)))
 
     def failed(self, parcel: Parcel, error: DeliveryError) -> None:
         """Nobody sends the parcel again."""
+        parcel.taken = True  # no signal can come between these lines, because the first calls nothing
+        self._queue.put((self._failed, (parcel, error)))
+
+    # The thread of the reports.
+
+    def _run(self) -> None:
+        while self._serve():
+            pass
+
+    def _serve(self) -> bool:
+        """Serves a call. Returns False at the end. Afterwards, the thread has no reference to the parcels."""
+        call = self._queue.get()
+        if call is None:
+            return False
+        work, arguments = call
+        work(*arguments)
+        return True
+
+    def _confirmed(self, parcels: Sequence[tuple[Parcel, Reports]]) -> None:
+        self._free([parcel for parcel, _ in parcels])
+        self._counts.confirmed([report.seconds for _, reports in parcels for report in reports])
+        self._tell(parcels, None)
+
+    def _spilled(self, parcels: Sequence[tuple[Parcel, Reports]]) -> None:
+        self._counts.spilled(self._free([parcel for parcel, _ in parcels]))
+        self._tell(parcels, None)
+
+    def _failed(self, parcel: Parcel, error: DeliveryError) -> None:
         self._counts.failed(self._free([parcel]))
-        try:
-            _tell(parcel, (), error)
-        finally:
-            self._counts.told(parcel.count)
+        self._tell([(parcel, ())], error)
 
     def _free(self, parcels: Sequence[Parcel]) -> int:
         """Frees the space of parcels. Returns the number of their records."""
@@ -52,18 +103,10 @@ class Outcomes:
         self._buffer.release(records, sum([parcel.size for parcel in parcels]))
         return records
 
-    def _tell(self, parcels: Sequence[tuple[Parcel, Reports]]) -> None:
-        try:
-            for parcel, reports in parcels:
-                _tell(parcel, reports, None)
-        finally:
-            self._counts.told(sum([len(reports) for _, reports in parcels]))
-
-
-def _tell(parcel: Parcel, reports: Reports, error: DeliveryError | None) -> None:
-    try:
-        parcel.sender.tell(reports, error)
-    except BaseException:  # of a callback: a future catches only `Exception`
-        if threading.current_thread() is threading.main_thread():  # a Ctrl-C
-            raise
-        logger.exception("a callback of a report failed; the other reports follow")
+    def _tell(self, parcels: Sequence[tuple[Parcel, Reports]], error: DeliveryError | None) -> None:
+        for parcel, reports in parcels:
+            try:
+                parcel.sender.tell(reports, error)
+            except BaseException:  # of a callback: a future catches only `Exception`
+                logger.exception("a callback of a report failed; the other reports follow")
+        self._counts.told(sum([parcel.count for parcel, _ in parcels]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -11,9 +13,12 @@ from streamapp.producer.buffer import Claim
 from streamapp.producer.report import DeliveryReport
 from streamapp.records import OutputRecord, payload_bytes
 
-__all__ = ["RECORD_BYTES", "Batched", "Channel", "Parcel", "Reports", "Sender", "record_bytes"]
+__all__ = ["RECORD_BYTES", "Batched", "Channel", "Parcel", "Reports", "Sender", "first_of", "record_bytes"]
 
 Reports = tuple[DeliveryReport, ...]
+
+first_of: Callable[[Reports], DeliveryReport] = itemgetter(0)
+"""The report of a parcel with a single record."""
 
 RECORD_BYTES = 64
 """The memory that a record takes beside its key, value and headers, in bytes (an estimate)."""
@@ -25,7 +30,7 @@ class Sender(Protocol):
     def tell(self, reports: Reports, error: BaseException | None) -> None:
         """Takes the delivery reports of all records of the parcel, or no reports and the error.
 
-        A thread of the producer makes the call, once for each parcel.
+        The thread of `Outcomes` makes the call, once for each parcel.
         """
 
 
@@ -77,10 +82,10 @@ class Batched(Protocol):
 class Channel(Protocol):
     """The part of a producer that sends parcels to brokers."""
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, parcel: Parcel) -> bool:
         """Takes a parcel whose space in the buffer is reserved, and sets its mark ``taken``. Never waits.
 
-        Raises `DeliveryError` if the channel refuses the parcel at once.
+        Returns False if the channel is closed.
         """
 
     def flush(self, seconds: float | None) -> bool:
@@ -89,9 +94,11 @@ class Channel(Protocol):
         Returns False if ``seconds`` pass first (None: no limit).
         """
 
-    def close(self, seconds: float) -> None:
-        """Waits at most ``seconds`` for the brokers, and stops. Raises `UnsentRecords` if records were neither
-        confirmed nor written to the local log."""
+    def close(self, seconds: float) -> int:
+        """Waits at most ``seconds`` for the brokers, and stops.
+
+        Returns the number of records that are neither confirmed nor in the local log. Their reports are errors.
+        """
 
 
 def record_bytes(record: OutputRecord) -> int:

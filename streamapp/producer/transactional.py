@@ -27,7 +27,7 @@ from streamapp.producer.counts import Counts
 from streamapp.producer.options import ProducerOptions
 from streamapp.producer.outcomes import Outcomes
 from streamapp.producer.parcel import Batched, Parcel, Reports
-from streamapp.producer.report import DeliveryError, UnsentRecords
+from streamapp.producer.report import DeliveryError
 from streamapp.producer.session import Bookmark, BookmarkedSession, RecordsRefused, UnknownTopics, Unsettled
 from streamapp.producer.spill_log import SpillLog
 
@@ -50,11 +50,16 @@ class TransactionalChannel:
     """A `Channel` whose records arrive exactly once, even after broken connections; with a log also after a kill."""
 
     def __init__(
-        self, options: ProducerOptions, name: str, buffer: Buffer, counts: Counts, log: SpillLog | None
+        self,
+        options: ProducerOptions,
+        name: str,
+        buffer: Buffer,
+        counts: Counts,
+        outcomes: Outcomes,
+        log: SpillLog | None,
     ) -> None:
         self._options, self._name, self._buffer, self._counts = options, name, buffer, counts
-        self._outcomes = Outcomes(buffer, counts)
-        self._log = log
+        self._outcomes, self._log = outcomes, log
         # The channel itself waits `linger_ms` before a transaction. Within one, librdkafka waits only briefly.
         linger = {"linger.ms": min(options.linger_ms, _GATHER_MS)}
         self._settings, self._group_settings = options.producer() | linger, options.client()
@@ -64,8 +69,8 @@ class TransactionalChannel:
         """A lock for the parcels in memory. A Ctrl-C at the begin of ``with self._work`` would leave it locked."""
         self._work = threading.Condition(self._lock)
         self._moving = threading.Lock()
-        """A lock, held while parcels move into the log or get their reports. A thread that needs both locks takes this
-        one before `_lock`."""
+        """A lock, held while parcels move into the log or get their outcomes, so that the outcomes keep the order. A
+        thread that needs both locks takes this one before `_lock`."""
         self._next = 1
         self._session: BookmarkedSession | None = None
         self._unknown = UnknownTopics()
@@ -87,10 +92,10 @@ class TransactionalChannel:
         if log is not None:
             self._spiller.start()
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, parcel: Parcel) -> bool:
         with self._lock:
             if self._closed:
-                raise _stopped(parcel)
+                return False
             if self._log is None:
                 parcel.number = self._next
                 self._next += 1
@@ -101,6 +106,7 @@ class TransactionalChannel:
             # The sender waits for the first parcel, and lingers for a full batch.
             if len(self._pending) in (1, self._limit):
                 self._work.notify_all()
+        return True
 
     def flush(self, seconds: float | None) -> bool:
         with self._lock:
@@ -112,7 +118,7 @@ class TransactionalChannel:
             with self._lock:
                 self._flushing -= 1
 
-    def close(self, seconds: float) -> None:
+    def close(self, seconds: float) -> int:
         deadline = time.monotonic() + seconds
         with self._lock:
             self._closing = True
@@ -126,20 +132,13 @@ class TransactionalChannel:
         if self._log is not None:
             self._spiller.join()
             self._close_log(self._log)
-        with self._lock:
-            lost, self._pending = list(self._pending), deque()
-        records = sum(len(each.records) for each in lost)
-        self._lose(lost)
-        if lost:
-            raise UnsentRecords(
-                records,
-                f"the producer stopped with {counted(records, 'record')} that no broker has confirmed; "
-                "the reports are errors",
-            )
-
-    def _lose(self, parcels: Sequence[Parcel]) -> None:
-        for parcel in parcels:
-            self._outcomes.failed(parcel, _stopped(parcel))
+        with self._moving, self._lock:
+            lost, self._pending = self._pending, deque()
+        for parcel in lost:
+            topic = parcel.records[0].topic
+            stopped = DeliveryError(topic, "the producer stopped before brokers confirmed it", None)
+            self._outcomes.failed(parcel, stopped)
+        return sum(parcel.count for parcel in lost)
 
     def _close_log(self, log: SpillLog) -> None:
         with self._moving:
@@ -281,17 +280,17 @@ class TransactionalChannel:
                     done.append(self._pending.popleft())
             removed = self._log.remove_through(through) if self._log is not None else 0
             hit("spill-removed")
+            if removed:
+                self._outcomes.confirmed_spilled(removed)
+            # Parcels that are still in memory are the last of the batch.
+            begin = len(places) - sum(len(parcel.records) for parcel in done)
+            confirmed: list[tuple[Parcel, Reports]] = []
+            for parcel in done:
+                end = begin + len(parcel.records)
+                confirmed.append((parcel, parcel.reports(tuple(places[begin:end]) if places else None)))
+                begin = end
+            self._outcomes.confirmed(confirmed)
         self._waiting_since = time.monotonic()
-        if removed:
-            self._counts.confirmed_spilled(removed)
-        # Parcels that are still in memory are the last of the batch.
-        begin = len(places) - sum(len(parcel.records) for parcel in done)
-        confirmed: list[tuple[Parcel, Reports]] = []
-        for parcel in done:
-            end = begin + len(parcel.records)
-            confirmed.append((parcel, parcel.reports(tuple(places[begin:end]) if places else None)))
-            begin = end
-        self._outcomes.confirmed(confirmed)
 
     def _blame(self, batch: Sequence[Batched], refused: RecordsRefused) -> None:
         """Finds the parcel that brokers refuse, and sets its report to the error.
@@ -313,15 +312,16 @@ class TransactionalChannel:
                     self._pending.popleft() if self._pending and self._pending[0].number == number else None
                 )
             aside = self._log.refuse(number, f"{topic}: {reason}") if self._log is not None else 0
+            if aside:
+                self._outcomes.failed_spilled(aside)
+            if failed is not None:
+                self._outcomes.failed(failed, DeliveryError(topic, reason, False, refused=True))
         self._waiting_since = time.monotonic()
         if aside and self._log is not None:
-            self._counts.failed(aside, spilled=True)
             logger.error(
                 "%s: brokers refuse %s for %s: %s. Refused records are kept aside: streamapp spill list %s",
                 self._options.name, counted(aside, "spilled record"), topic, reason, self._log.path,
             )  # fmt: skip
-        if failed is not None:
-            self._outcomes.failed(failed, DeliveryError(topic, reason, False, refused=True))
 
     # The spiller.
 
@@ -360,8 +360,3 @@ class TransactionalChannel:
                 self._pending.popleft()
         self._outcomes.spilled(parcels)
         return True
-
-
-def _stopped(parcel: Parcel) -> DeliveryError:
-    topic = parcel.records[0].topic
-    return DeliveryError(topic, "the producer stopped before brokers confirmed it", None)

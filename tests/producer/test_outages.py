@@ -7,8 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,7 @@ from click.testing import CliRunner
 from streamapp import ConfigError, LockError
 from streamapp.broker import LocalKafka
 from streamapp.cli import main
-from streamapp.producer import BufferFull, SyncReliableProducer
+from streamapp.producer import BufferFull, DeliveryReport, SyncReliableProducer
 from streamapp.producer.parcel import record_bytes
 from streamapp.producer.spill_log import LoggedParcel, SpillLog
 from streamapp.records import OutputRecord
@@ -74,6 +77,11 @@ def start(
 def test_brokers_that_go_and_come_back(mortal: LocalKafka, tmp_path: Path) -> None:
     topics = Topics(mortal.bootstrap_servers)
     topic = topics.create()
+    told: dict[str, list[int]] = {}
+
+    def note(number: int, done: Future[DeliveryReport]) -> None:
+        told.setdefault(threading.current_thread().name, []).append(number)
+
     with SyncReliableProducer(
         "numbers",
         bootstrap_servers=mortal.bootstrap_servers,
@@ -85,10 +93,14 @@ def test_brokers_that_go_and_come_back(mortal: LocalKafka, tmp_path: Path) -> No
             if number == 1_000:
                 mortal.kill_broker(1)
             reports.append(producer.send_soon(topic, key=b"%d" % (number % 11), value=b"%d" % number))
+            reports[-1].add_done_callback(partial(note, number))
             metrics = producer.metrics
             assert metrics.events == metrics.confirmed + metrics.unconfirmed + metrics.failed
         kept = [report.result(60) for report in reports]
         assert any(report.spilled for report in kept)
+        told.pop("MainThread", None)  # the callbacks that came after their reports
+        assert [*told] == ["producer-reports"]
+        assert told["producer-reports"] == sorted(told["producer-reports"])
         assert producer.metrics.spilled
         mortal.start_broker(1)
         assert producer.flush(120_000)

@@ -188,21 +188,27 @@ def test_a_callback_that_exits_leaves_the_reports_of_the_others(caplog: pytest.L
     for parcel in parcels:
         assert buffer.try_reserve(parcel)
         counts.accepted(parcel)
-
-    def report() -> None:
-        outcomes = Outcomes(buffer, counts)
-        outcomes.confirmed([(parcel, parcel.reports()) for parcel in parcels[:2]])
-        outcomes.failed(parcels[2], DeliveryError("orders", "too large", False))
-        ended.set()
-
-    ended = threading.Event()
-    thread = threading.Thread(target=report)
-    thread.start()
-    thread.join()
-    assert ended.is_set()
+    outcomes = Outcomes(buffer, counts)
+    outcomes.start()
+    outcomes.confirmed([(parcel, parcel.reports()) for parcel in parcels[:2]])
+    outcomes.failed(parcels[2], DeliveryError("orders", "too large", False))
+    outcomes.end()
     assert [reports[0].topic for reports in told] == ["orders"]
     assert counts.settled(0)
     assert caplog.text.count("a callback of a report failed") == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"transactions": True}], ids=["idempotent", "transactions"])
+def test_a_call_that_the_end_of_its_producer_overtakes_takes_nothing(options: dict[str, Any]) -> None:
+    """Without transactions, librdkafka took the record, and nobody told its sender."""
+    producer = SyncReliableProducer[bytes, bytes]("orders", bootstrap_servers="127.0.0.1:9", **options)
+    with producer:
+        core, channel = producer._core, producer._core.check_open()
+        parcel = core.parcel((OutputRecord("orders", None, b"v", 0),), Told())
+        assert core.try_reserve(parcel)
+    assert not channel.put(parcel)
+    core.give_up(parcel)
+    assert producer.metrics.buffered_records == 0
 
 
 class Interrupted:

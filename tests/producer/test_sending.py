@@ -20,6 +20,7 @@ from streamapp.errors import StreamsError
 from streamapp.producer import (
     BufferFull,
     DeliveryError,
+    DeliveryReport,
     ProducerMetrics,
     ReliableProducer,
     SyncReliableProducer,
@@ -32,6 +33,7 @@ from streamapp.registry.rest import RegistryAway
 from streamapp.serdes import AvroSerde, ListSerde, LocalSchemaRegistry
 from streamapp.serdes.schema_registry import SchemaFormat, SchemaVersion
 
+from ..processes import until
 from .topics import PARTITIONS, Topics
 
 NOWHERE = "127.0.0.1:9"
@@ -142,7 +144,43 @@ def test_a_known_count_outlives_the_brokers_answers(topics: Topics, monkeypatch:
     assert counts.of(topic) == PARTITIONS
 
 
-@pytest.mark.parametrize("way", WAYS[:2], ids=["idempotent", "transactions"])
+@ways
+def test_a_callback_that_blocks_stops_no_sending(topics: Topics, way: dict[str, Any]) -> None:
+    """A blocked callback held up the thread that sends, or, with a local log, ran beside other callbacks.
+
+    Brokers refuse one of the later records. Without transactions, the record beside it then goes through a new client.
+    """
+    topic = topics.create(1, max_message_bytes="2000")
+    began = threading.Event()
+    told: list[str] = []
+
+    def wait(done: Future[DeliveryReport]) -> None:
+        told.append("first begins")
+        began.set()
+        until(lambda: topics.values(topic) == [b"first", b"last"], 60, lambda: told)
+        told.append("first ends")
+
+    def note(name: str, done: Future[DeliveryReport]) -> None:
+        told.append(f"{name}: {done.exception() and type(done.exception()).__name__}")
+
+    with SyncReliableProducer(
+        "orders",
+        bootstrap_servers=topics.bootstrap,
+        linger_ms=500,
+        compression_type="none",
+        spill_after_ms=600_000,
+        **way,
+    ) as producer:
+        # The callbacks are there before the reports, because the records linger.
+        producer.send_soon(topic, value=b"first").add_done_callback(wait)
+        assert began.wait(60)
+        for name, value in (("large", b"x" * 5_000), ("last", b"last")):
+            producer.send_soon(topic, value=value).add_done_callback(partial(note, name))
+        assert producer.flush(120_000)
+    assert told == ["first begins", "first ends", "large: DeliveryError", "last: None"]
+
+
+@ways
 def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way: dict[str, Any]) -> None:
     """The callback runs in the thread that reports. The thread waited for itself, so the producer stood still."""
     topic = topics.create()
@@ -158,7 +196,12 @@ def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way
             full = partial(producer.send_soon, topic, value=b"payment")
             end = partial(producer.__exit__, None, None, None)
             late = partial(producer.flush, 600_000)
-            for call in (payment.result, payment.exception, producer.flush, late, end, full, full):
+            late_result, late_error = partial(payment.result, 600), partial(payment.exception, 600)
+            with pytest.raises(TimeoutError):
+                payment.result(0)  # a look, and no wait
+            for call in (
+                payment.result, payment.exception, late_result, late_error, producer.flush, late, end, full, full,
+            ):  # fmt: skip
                 try:
                     call()
                 except StreamsError as error:
@@ -170,7 +213,7 @@ def test_a_callback_of_a_report_cannot_wait_for_its_producer(topics: Topics, way
         )  # before the report: the record lingers
         assert told.wait(60)
         assert producer.flush()
-    assert [type(error) for error in refused] == [*[StreamsError] * 5, BufferFull]
+    assert [type(error) for error in refused] == [*[StreamsError] * 7, BufferFull]
     assert "Call send_soon in the callback" in str(refused[0])
     assert sorted(map(bytes, filter(None, topics.values(topic)))) == [b"order", b"payment", b"payment"]
 
