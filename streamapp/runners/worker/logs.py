@@ -20,6 +20,7 @@ DETAIL: dict[str, Any] = {"detail": True}
 """``extra`` of a line that `Brief` leaves out."""
 _CHATTY = (
     CLIENT_LOGGER.name,
+    f"{CLIENT_LOGGER.name}.producer",  # filters of a logger do not apply to its children
     "aiokafka",
     "aiokafka.cluster",
     "aiokafka.conn",

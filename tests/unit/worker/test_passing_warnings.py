@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
+from streamapp.producer import plain_client
 from streamapp.runners.worker.agents.consumer import AgentConsumerThread
 from streamapp.runners.worker.control_plane import _ConsumerThread
 from streamapp.runners.worker.logs import _CHATTY, _FAUST_THREADS, _FAUST_TIMES, _Passing, quieten_clients
@@ -43,6 +44,19 @@ def test_rebalances_in_a_row_are_no_warning(caplog: pytest.LogCaptureFixture) ->
         for name in ("recovery", "report"):
             timers.warning("Timer %s is overlapping (interval=%r runtime=%r)", name, 0.2, 0.3)
     assert [record.getMessage()[:13] for record in caplog.records] == ["Timer report "]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_producer_of_a_consumer_repeats_itself_only_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While brokers were away, a worker with a function of `App.consume` logged two lines each second."""
+    with caplog.at_level(logging.INFO):
+        for milliseconds in range(5):
+            plain_client._LOGGER.warning(
+                "producer: Connect to ipv4#127.0.0.1:1 failed (after %dms)", milliseconds
+            )
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.usefixtures("quiet")
