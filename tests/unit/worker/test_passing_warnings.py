@@ -10,8 +10,16 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streamapp.producer import plain_client
 from streamapp.runners.worker.agents.consumer import AgentConsumerThread
+from streamapp.runners.worker.agents.taken_batches import RecordMoved
 from streamapp.runners.worker.control_plane import _ConsumerThread
-from streamapp.runners.worker.logs import _CHATTY, _FAUST_THREADS, _FAUST_TIMES, _Passing, quieten_clients
+from streamapp.runners.worker.logs import (
+    _CHATTY,
+    _FAUST_THREADS,
+    _FAUST_TIMES,
+    Crashes,
+    _Passing,
+    quieten_clients,
+)
 
 COORDINATOR = "aiokafka.consumer.group_coordinator"
 
@@ -44,6 +52,15 @@ def test_rebalances_in_a_row_are_no_warning(caplog: pytest.LogCaptureFixture) ->
         for name in ("recovery", "report"):
             timers.warning("Timer %s is overlapping (interval=%r runtime=%r)", name, 0.2, 0.3)
     assert [record.getMessage()[:13] for record in caplog.records] == ["Timer report "]
+
+
+@pytest.mark.parametrize(("reason", "shown"), [(RecordMoved("moved"), False), (ValueError("wrong"), True)])
+def test_an_agent_whose_record_has_moved_is_no_crash(reason: BaseException, shown: bool) -> None:
+    """Each rebalance logged an error with a traceback for such an agent."""
+    line = logging.LogRecord(
+        "agents", logging.ERROR, "", 0, "[^---Agent]: Crashed reason=%r", (reason,), None
+    )
+    assert Crashes(RecordMoved).filter(line) is shown
 
 
 @pytest.mark.usefixtures("quiet")
