@@ -38,6 +38,7 @@ from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
 from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.keyed_tables import AgentGlobalTable, AgentTable
 from streamapp.runners.worker.agents.recovery import AgentTableManager
+from streamapp.runners.worker.agents.replies import Replies
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.agents.sets import AgentSetGlobalTable, AgentSetTable
 from streamapp.runners.worker.agents.taken_batches import WatchedStream
@@ -217,6 +218,10 @@ class App(faust.App):  # type: ignore[misc]
     def flow_control(self) -> FlowControl:
         """The part that stops and resumes the flow of records to the queues of agents (Faust: ``App.flow_control``)."""
         return FlowControl(loop=self.loop)
+
+    @cached_property
+    def _reply_consumer(self) -> Replies:
+        return Replies(self, loop=self.loop, beacon=self.beacon)
 
     def _new_transport(self) -> Any:
         transport = StreamsTransport if self._runs_topology else AgentTransport

@@ -39,6 +39,7 @@ app = App(
     autodiscover=False,
     origin="tests.worker.features_app",  # LiveCheck asks for it
     table_cleanup_interval=1.0,
+    stream_buffer_maxsize=8,  # fewer than the replies: a queue that nobody reads would stop all agents
 )
 # Faust reads the first replies after 45 seconds; less than the 3 that they take to be registered, and it never does.
 app.topics._resubscribe_sleep_lock_seconds = 5.0

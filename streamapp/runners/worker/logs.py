@@ -20,6 +20,7 @@ DETAIL: dict[str, Any] = {"detail": True}
 """``extra`` of a line that `Brief` leaves out."""
 _CHATTY = (
     CLIENT_LOGGER.name,
+    f"{CLIENT_LOGGER.name}.producer",  # filters of a logger do not apply to its children
     "aiokafka",
     "aiokafka.cluster",
     "aiokafka.conn",
@@ -88,7 +89,14 @@ class Brief(logging.Filter):
 
 
 class Crashes(logging.Filter):
-    """Leaves only one line about a crash: the worker's for a `StreamsError`, or else Faust's, with the traceback."""
+    """Leaves only one line about a crash: the worker's for a `StreamsError`, or else Faust's, with the traceback.
+
+    Leaves no line about exceptions of the types ``no_crashes``, such as that of an agent whose record has moved.
+    """
+
+    def __init__(self, *no_crashes: type[BaseException]) -> None:
+        super().__init__()
+        self._unsaid: tuple[type[BaseException], ...] = (StreamsError, *no_crashes)
 
     def filter(self, record: logging.LogRecord) -> bool:
         said = str(record.msg)
@@ -100,7 +108,7 @@ class Crashes(logging.Filter):
         # Faust logs outside the exception's handler, where the traceback would be "NoneType: None".
         if isinstance(reason, BaseException):
             record.exc_info = (type(reason), reason, reason.__traceback__)
-        return not isinstance(reason, StreamsError)
+        return not isinstance(reason, self._unsaid)
 
 
 class _Passing(logging.Filter):

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from streamapp._base.repetitions import quieten_drops
 from streamapp.errors import ConfigError, StreamsError
+from streamapp.runners.worker.agents.taken_batches import RecordMoved
 from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
 from streamapp.runners.worker.watchdog import end_after
 
@@ -56,7 +57,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
     def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
         super().on_setup_root_logger(logger, level)
         for handler in logger.handlers:
-            handler.addFilter(Crashes())
+            handler.addFilter(Crashes(RecordMoved))
             if self._brief:
                 handler.addFilter(Brief())
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import faust
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import TopicAuthorizationFailedError
 from faust.stores.memory import Store as MemoryStore
 from faust.types import TP
@@ -21,7 +23,7 @@ from streamapp.engine.metadata import metadata_of
 from streamapp.engine.topic_notes import noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.agents import consumer as consumer_of_agents
-from streamapp.runners.worker.agents.consumer import AgentConsumer
+from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.faust_names import SubtopologyAgent
@@ -350,6 +352,22 @@ def test_the_position_of_agents_is_their_first_record_that_is_not_finished() -> 
     assert [(each.position, each.lag, each.buffered) for each in consumer.inputs] == [(7, 5, 2)]
     consumer._member = None
     assert consumer.inputs == ()
+
+
+async def test_records_are_handed_out_while_the_subscription_changes() -> None:
+    """A worker ended with an AssertionError of aiokafka: the first `ask` subscribed to the reply topic."""
+    subscription = SubscriptionState()
+    subscription.subscribe({"orders"})
+    subscription.assign_from_subscribed({ORDERS})
+    subscription.subscription.assignment.state_value(ORDERS).lso = 12
+    client = object.__new__(AIOKafkaConsumer)
+    client._subscription, client._closed = subscription, True
+    thread = object.__new__(AgentConsumerThread)
+    thread.consumer = SimpleNamespace(in_transaction=True)
+    thread._ensure_consumer = lambda: client
+    assert thread.highwater(ORDERS) == 12
+    subscription.subscribe({"orders", "replies"})
+    assert thread.highwater(ORDERS) is None
 
 
 async def test_a_partition_that_goes_away_while_brokers_tell_its_end_gets_no_position(

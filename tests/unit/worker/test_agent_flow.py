@@ -1,6 +1,12 @@
-"""Records that wait for an agent stay in its queue when Faust resumes a flow that is not suspended."""
+"""The flow of records into the queues of agents: nothing is dropped on the way, and nothing waits for a full queue."""
 
 from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from faust.transport.conductor import ConductorCompiler
+from faust.types import TP, Message
 
 from streamapp import App
 
@@ -26,3 +32,27 @@ async def test_a_resume_after_a_suspension_begins_with_empty_queues() -> None:
     app.flow_control.suspend()
     app.flow_control.resume()
     assert not queue._queue
+
+
+async def test_the_fetcher_never_waits_for_the_queue_of_one_topic() -> None:
+    """An agent that asked another agent of its worker waited for ever, as soon as its own queue was full.
+
+    The fetcher waited for space in this queue, so the other agent got no record.
+    """
+    app = App("flow", datadir="unused", stream_buffer_maxsize=10)
+    app.flow_control.resume()
+    kept = list[TP]()
+    app._consumer = SimpleNamespace(on_buffer_full=kept.append, on_buffer_drop=kept.remove)
+    asked = TP("asked", 0)
+    queue = app.topic("asked", value_serializer="raw").clone(is_iterator=True)
+    deliver = ConductorCompiler().build(app.topics, asked, {queue})
+    for offset in range(25):
+        message = Message("asked", 0, offset, 0.0, 0, {}, None, b"", None, tp=asked)
+        delivery = asyncio.ensure_future(deliver(message))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert delivery.done(), offset
+    assert kept == [asked]
+    for _ in range(25):
+        await queue.queue.get()
+    assert kept == []

@@ -8,9 +8,18 @@ from collections.abc import Iterator
 import pytest
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
+from streamapp.producer import plain_client
 from streamapp.runners.worker.agents.consumer import AgentConsumerThread
+from streamapp.runners.worker.agents.taken_batches import RecordMoved
 from streamapp.runners.worker.control_plane import _ConsumerThread
-from streamapp.runners.worker.logs import _CHATTY, _FAUST_THREADS, _FAUST_TIMES, _Passing, quieten_clients
+from streamapp.runners.worker.logs import (
+    _CHATTY,
+    _FAUST_THREADS,
+    _FAUST_TIMES,
+    Crashes,
+    _Passing,
+    quieten_clients,
+)
 
 COORDINATOR = "aiokafka.consumer.group_coordinator"
 
@@ -43,6 +52,28 @@ def test_rebalances_in_a_row_are_no_warning(caplog: pytest.LogCaptureFixture) ->
         for name in ("recovery", "report"):
             timers.warning("Timer %s is overlapping (interval=%r runtime=%r)", name, 0.2, 0.3)
     assert [record.getMessage()[:13] for record in caplog.records] == ["Timer report "]
+
+
+@pytest.mark.parametrize(("reason", "shown"), [(RecordMoved("moved"), False), (ValueError("wrong"), True)])
+def test_an_agent_whose_record_has_moved_is_no_crash(reason: BaseException, shown: bool) -> None:
+    """Each rebalance logged an error with a traceback for such an agent."""
+    line = logging.LogRecord(
+        "agents", logging.ERROR, "", 0, "[^---Agent]: Crashed reason=%r", (reason,), None
+    )
+    assert Crashes(RecordMoved).filter(line) is shown
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_producer_of_a_consumer_repeats_itself_only_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While brokers were away, a worker with a function of `App.consume` logged two lines each second."""
+    with caplog.at_level(logging.INFO):
+        for milliseconds in range(5):
+            plain_client._LOGGER.warning(
+                "producer: Connect to ipv4#127.0.0.1:1 failed (after %dms)", milliseconds
+            )
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.usefixtures("quiet")

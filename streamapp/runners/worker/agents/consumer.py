@@ -117,6 +117,14 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         state = assignment.state_value(tp)
         return state._position, state.lso  # `position` would raise if another thread takes the position away
 
+    def highwater(self, tp: TP) -> int | None:
+        """The end of the committed records at the last fetch, for Faust's monitor. None: not known.
+
+        A change of the subscription, such as the first reply topic, leaves aiokafka without partitions for a while.
+        Records of the last fetch are handed out nevertheless, and aiokafka itself would raise for their partitions.
+        """
+        return self.fetched_up_to(tp)[1]
+
     def watch_removals(self, tps: Iterable[TP], note: Callable[[TP, int, int], None]) -> None:
         """Calls ``note(tp, position, begin)`` when a partition goes on at another position than the wanted one.
 

@@ -31,6 +31,7 @@ from streamapp.engine.judging import (
 )
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
+from streamapp.runners.worker.agents.flow import TopicQueue
 from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, seconds_of
 from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
@@ -212,6 +213,14 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
     """
 
     replicas: int | None
+    _queue: TopicQueue | None
+
+    @property
+    def queue(self) -> TopicQueue:
+        if self._queue is None:
+            most = self.app.conf.stream_buffer_maxsize if self.maxsize is None else self.maxsize
+            self._queue = TopicQueue(most, flow_control=self.app.flow_control, clear_on_resume=True)
+        return self._queue
 
     async def declare(self) -> None:
         """Creates the topic if the topic does not exist."""

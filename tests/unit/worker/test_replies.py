@@ -1,0 +1,95 @@
+"""A reply goes to the caller that still waits for it, and a reply for nobody does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from faust.agents.models import ReqRepResponse
+from faust.agents.replies import BarrierState, ReplyPromise
+
+from streamapp.app import App
+from streamapp.runners.worker.agents.replies import Replies
+
+TOPIC = "replies"
+
+
+async def came(*ids: str) -> AsyncIterator[ReqRepResponse]:
+    """Replies with these ids, as a reply topic has them. Their values are their ids."""
+    for id in ids:
+        yield ReqRepResponse(key=None, value=id, correlation_id=id)
+
+
+def reading() -> Replies:
+    replies = App("asking")._reply_consumer
+    replies._fetchers[TOPIC] = None
+    return replies
+
+
+def test_a_reply_that_nobody_waits_for_is_left_out() -> None:
+    """Plain Faust ended the worker with an `InvalidStateError`."""
+
+    async def run() -> None:
+        replies = reading()
+        late, asked = (ReplyPromise(TOPIC, id) for id in ("late", "asked"))
+        for promise in (late, asked):
+            await replies.add(promise.correlation_id, promise)
+        late.cancel()  # its time-out is over, or its record has moved
+        await replies._hand_over(came("late", "unknown", "asked", "asked"))
+        assert asked.result() == "asked"
+        assert not replies._waiting
+
+    asyncio.run(run())
+
+
+def test_a_reply_that_comes_twice_counts_once_in_a_join() -> None:
+    """Plain Faust ended the join before the last reply was there."""
+
+    async def run() -> None:
+        replies = reading()
+        barrier = BarrierState(TOPIC)
+        for id in ("1", "2"):
+            promise = ReplyPromise(TOPIC, id)
+            barrier.add(promise)
+            await replies.add(id, barrier)
+        barrier.finalize()
+        await replies._hand_over(came("1", "1"))
+        assert not barrier.done()
+        await replies._hand_over(came("2"))
+        assert [reply.value async for reply in barrier.iterate()] == ["1", "2"]
+
+    asyncio.run(run())
+
+
+def test_a_request_that_is_given_up_is_forgotten_before_its_reply() -> None:
+    """Plain Faust kept an entry for each request for ever."""
+
+    async def run() -> None:
+        replies = reading()
+        promise = ReplyPromise(TOPIC, "late")
+        await replies.add("late", promise)
+        promise.cancel()
+        await asyncio.sleep(0)
+        assert not replies._waiting
+
+    asyncio.run(run())
+
+
+def test_a_request_tries_again_after_one_that_could_not_make_the_reply_topic() -> None:
+    """In plain Faust, every later request of the worker waited for ever."""
+
+    class Refused:
+        async def maybe_declare(self) -> None:
+            raise ConnectionError
+
+    async def run() -> None:
+        replies = App("asking")._reply_consumer
+        replies._reply_topic = lambda name: Refused()
+        for _ in range(2):
+            try:
+                await replies.add("asked", ReplyPromise(TOPIC, "asked"))
+            except ConnectionError:
+                continue
+            raise AssertionError("the second request waits for a topic that nobody reads")
+
+    asyncio.run(run())
