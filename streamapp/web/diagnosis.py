@@ -92,7 +92,8 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "info",
                 "worker",
                 "The worker restores its tables from their changelogs.",
-                "Each task processes records, and its tables can be read, when its restore is complete.",
+                "Each task processes records, and its tables can be read, when its restore is complete. Agents get "
+                "records when all tables of agents are restored.",
             )
         case state if status.has_tasks and is_spare(state, status.tasks, status.standbys):
             yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
@@ -181,7 +182,7 @@ def _standing_globals(sampler: Sampler) -> Iterator[Finding]:
 
 def standing_agents(sampler: Sampler) -> Iterator[Finding]:
     """Agents that wait for another version, and partitions of which agents finish no record, although records wait."""
-    if sampler.status.state != "running":
+    if sampler.status.state not in ("running", "restoring"):
         return
     if (leader := sampler.status.agents_wait_for) is not None:
         yield Finding("warning", "agents", f"{waits(leader)}.", f"{WAITS_REMEDY}.")

@@ -67,8 +67,7 @@ class AgentsRouter(Router):  # type: ignore[misc]
         try:
             return await super().route_req(table_name, key, web, request)
         except SameNode:
-            restores = self.app.rebalancing or self.app.in_recovery
-            if restores and not isinstance(self._get_table(table_name), StoreTable):
+            if self.app.tables.restoring and not isinstance(self._get_table(table_name), StoreTable):
                 raise ServiceUnavailable("this worker restores its tables: ask again later") from None
             raise
 

@@ -82,7 +82,8 @@ class StatusViews:
     def _waits_for(self, status: WorkerStatus) -> str | None:
         sampler = self._sampler
         if status.state == "restoring":
-            return next((found.message for found in standing_restores(sampler)), None)
+            restores = chain(standing_restores(sampler), standing_agents(sampler))
+            return next((found.message for found in restores), None)
         if status.state != "running":
             return None
         standing = chain(standing_inputs(sampler), standing_agents(sampler), slow_consumers(status))

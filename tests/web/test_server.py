@@ -147,6 +147,24 @@ async def test_a_worker_with_agents_only_tells_its_state(serve: Serve, tmp_path:
     app.crash_reason = None
 
 
+async def test_a_worker_is_ready_when_the_tables_of_its_agents_are_restored(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """It said that it was ready, and its agents got no record for as long as the restore took."""
+    app = consume_orders(tmp_path)
+    app.Table("totals", partitions=1)
+    app._consumer = agents_that_run(app)
+    client = await serve(None, started(app))
+    app.on_rebalance_start()
+    answer = await client.get("/health/ready")
+    assert (answer.status, (await answer.json())["state"]) == (503, "restoring")
+    assert [each["message"] for each in (await (await client.get("/status")).json())["findings"]] == [
+        "The worker restores its tables from their changelogs."
+    ]
+    app.on_rebalance_end()
+    assert (await client.get("/health/ready")).status == 200
+
+
 async def test_a_worker_with_agents_only_has_no_tables_and_no_finding_about_tasks(
     serve: Serve, tmp_path: Path
 ) -> None:

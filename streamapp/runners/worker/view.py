@@ -83,7 +83,8 @@ class WorkerView:
             return "stuck"
         if plane.suspended:
             return "rebalancing"
-        begun = not plane.reopening and all(live.running for live in list(plane.tasks.values()))
+        tasks = list(plane.tasks.values())
+        begun = not (plane.reopening or self._app.tables.restoring) and all(live.running for live in tasks)
         return "running" if begun else "restoring"
 
     @property

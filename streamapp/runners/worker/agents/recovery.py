@@ -168,6 +168,14 @@ class AgentTableManager(TableManager):  # type: ignore[misc]
         tables = [table for table in self._changelogs.values() if not table.is_global]
         return next((str(table.name) for table in tables if next(iter(table.data), None) is not None), None)
 
+    @property
+    def restoring(self) -> bool:
+        """True from a rebalance until all tables of agents have their rows. Until then, agents get no records.
+
+        Always False without a table that has a changelog. Any thread may ask.
+        """
+        return bool(self._changelogs) and (self.app.rebalancing or self.app.in_recovery)
+
     def restore_anew(self, changelogs: Iterable[str]) -> None:
         """Empties tables with changes that were dropped before their commit.
 

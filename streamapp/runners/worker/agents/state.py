@@ -12,11 +12,11 @@ __all__ = ["worker_state"]
 def worker_state(app: Any) -> tuple[WorkerState, str | None]:
     """The state of an `App` without a topology, and the reason of the states ``failed`` and ``stuck``.
 
-    While the worker runs, the reason names the partitions for whose leaders the agents wait.
+    While the worker runs or restores, the reason names the partitions for whose leaders the agents wait.
 
-    The worker is ``running`` if it is a member of the group of its agents, and all consumers (`App.consume`) run. An
-    `App` without agents needs no group. If ``failed``, ``stopping`` or ``stuck`` applies, too, this state is the
-    answer. Any thread may ask.
+    The worker is ``running`` if it is a member of the group of its agents, and all consumers (`App.consume`) run.
+    While the worker restores tables of agents, the state is ``restoring``. An `App` without agents needs no group. If
+    ``failed``, ``stopping`` or ``stuck`` applies, too, this state is the answer. Any thread may ask.
     """
     consumer, watchdog = app._consumer, app._watchdog
     consumers = app.consumers
@@ -33,4 +33,5 @@ def worker_state(app: Any) -> tuple[WorkerState, str | None]:
         return "rebalancing" if app.rebalancing_count > 1 else "starting", None
     if any(each.state != "running" for each in consumers):
         return "starting", None
-    return "running", consumer.leaderless if app.agents else None
+    state: WorkerState = "restoring" if app.tables.restoring else "running"
+    return state, consumer.leaderless if app.agents else None
