@@ -364,8 +364,11 @@ def test_an_agent_waits_for_the_answers_of_another_agent(cluster: Cluster, guara
     cluster.create(echo, replies)
     answered.start(GUARANTEE=guarantee, ECHO=echo, REPLIES=replies)
     answered.ask(10)
-    answered.answered(10, timeout=180)
-    assert {value for _, value in answered.answers()} == {b"%s%s+%s" % (v, v, v) for v in answered.asked}
+    expected = {b"%s%s+%s" % (v, v, v) for v in answered.asked}
+    # The topic of the replies costs a rebalance. With at_least_once, some records are answered twice.
+    until(lambda: {value for _, value in answered.answers()} >= expected, 180, answered.story)
+    values = [value for _, value in answered.answers()]
+    assert sorted(values if guarantee == "exactly_once_v2" else set(values)) == sorted(expected)
 
 
 def asked_over_http(port: int, path: str) -> tuple[int, Any]:
