@@ -47,6 +47,8 @@ __all__ = [
 
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
+_TELL_SECONDS = 20.0
+"""The longest time to wait until brokers tell a new topic. A client without rights to the topic never sees it."""
 PARTITIONS_OF_TABLE = (
     "give the table as many partitions as the topic (partitions= of the table, or of group_by). If the changelog or "
     "the topic of group_by has another number, stop all workers and run `streamapp reset`, which deletes both; agents "
@@ -269,10 +271,21 @@ class BoundSends(Attachments):  # type: ignore[misc]
 
 
 def _create_missing(config: StreamsConfig, topic: NewTopic) -> None:
+    """Creates a topic, and waits until brokers tell the topic to their clients, which may be a moment later.
+
+    A member that leads the group and does not see the topic yet assigns none of its partitions. Agents would get no
+    record of the topic before the next look at all topics, a minute later.
+    """
     admin = admin_client(config)
     # Brokers refuse the request for an existing topic, too, if the client has no right to create topics.
     if topic.topic not in find_topics(config, admin, _START_SECONDS).topics:
         create_topics(admin, [topic], _START_SECONDS)
+        deadline = time.monotonic() + _TELL_SECONDS
+        while (
+            topic.topic not in find_topics(config, admin, _START_SECONDS).topics
+            and time.monotonic() < deadline
+        ):
+            time.sleep(0.05)
 
 
 class _Buffer(ProducerBuffer):  # type: ignore[misc]
