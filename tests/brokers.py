@@ -9,18 +9,29 @@ import shutil
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 from streamapp.broker.distribution import find_java, kafka_jars
 from streamapp.broker.properties import parse, render
 
-__all__ = ["LIGHT_JAVA", "FreshKafka", "LightKafka", "SteadyKafka", "read_settings", "set_settings"]
+from .processes import until
+
+__all__ = [
+    "LIGHT_JAVA",
+    "FreshKafka",
+    "LightKafka",
+    "SteadyKafka",
+    "create_topics",
+    "read_settings",
+    "set_settings",
+]
 
 LIGHT_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Java's options for a short life: to compile for speed would take more CPU than it saves."""
@@ -106,6 +117,21 @@ class FreshKafka:
 
 def _count_topics(kafka: LocalKafka) -> int:
     return len(AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=60).topics)
+
+
+def create_topics(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
+    """Creates topics, and waits until the broker tells them. A worker that starts at once has to see them."""
+    for future in admin.create_topics(list(topics)).values():
+        future.result(60)
+
+    def told() -> bool:
+        found = admin.list_topics(timeout=60).topics
+        return all(
+            topic.topic in found and all(each.leader >= 0 for each in found[topic.topic].partitions.values())
+            for topic in topics
+        )
+
+    until(told, 60, lambda: f"the broker does not tell {', '.join(topic.topic for topic in topics)}")
 
 
 def read_settings(kafka: LocalKafka, number: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from ..brokers import create_topics
 from ..processes import Worker, free_port, start_worker
 from .brokers import FaultyKafka
 from .feed import PARTITIONS
@@ -45,8 +46,7 @@ class Fleet:
     def create(self, *topics: str, partitions: int = PARTITIONS, **config: str) -> None:
         replicas = len(self.kafka.numbers)
         new = [NewTopic(t, partitions, replicas, config=config) for t in topics]
-        for future in self.admin.create_topics(new).values():
-            future.result(60)
+        create_topics(self.admin, new)
 
     def launch(self, name: str, module: str, env: Mapping[str, str], wrapper: tuple[str, ...] = ()) -> None:
         """Starts a worker of an application, with its port and its folder added to the environment."""

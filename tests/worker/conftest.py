@@ -15,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
 
+from ..brokers import create_topics
 from ..processes import Worker, free_port, start_worker, until
 from ..topic_reader import TopicReader
 
@@ -46,8 +47,7 @@ class Cluster:
         self, *topics: str, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
     ) -> None:
         new = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
-        for future in self.admin.create_topics(new).values():
-            future.result()
+        create_topics(self.admin, new)
 
     def topic_id(self, topic: str) -> str:
         """Kafka's id of a topic."""
