@@ -68,8 +68,8 @@ def start_worker(
 ) -> Worker:
     """``faust -A app``, run from the root of the project; ``wrapper`` is put in front of the command.
 
-    Without a wrapper, the worker is a fork. Then Faust does not see the options ``--datadir`` and ``--loop``, which it reads
-    while Python imports it.
+    Without a wrapper, the worker is a fork. Faust then ignores the options ``--datadir`` and ``--loop``, because Faust
+    reads them while Python imports Faust.
     """
     line = [_script("faust"), "-A", app, *command]
     environ = {**os.environ, **env}

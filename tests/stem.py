@@ -1,7 +1,8 @@
-"""Workers and commands as forks of one process that has imported Faust and streamapp, because imports take most of their CPU.
+"""Workers and commands as forks of one process that has imported Faust and streamapp. Imports take most of their CPU.
 
 ``python -m tests.stem FD`` is this process, the stem. The stem has no other thread, so a fork of it is as good as a new
-process. A fork runs the script of an installed command, as a shell would do.
+process. A fork runs the script of an installed command, as a shell would do. The fork server of multiprocessing would
+not do: its processes end without the functions that are registered with atexit.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
+from tests.brokers import create_topics
 from tests.processes import free_port
 
 pytestmark = pytest.mark.broker
@@ -75,8 +76,7 @@ async def workers(kafka: LocalKafka, tmp_path: Path) -> AsyncIterator[list[Worke
         }
     )
     topics = [NewTopic(f"{app_id}-in", 4, 1), NewTopic(f"{app_id}-in-planes", 1, 1)]
-    for future in admin.create_topics(topics).values():
-        future.result()
+    create_topics(admin, topics)
     producer.produce(f"{app_id}-in-planes", "BOEING", "N14228")
     for n in range(FLIGHTS):
         producer.produce(f"{app_id}-in", "x", AIRPORTS[n % len(AIRPORTS)], timestamp=START + n * 10_000)

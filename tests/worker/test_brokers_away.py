@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from streamapp import App, StreamsConfig
 from streamapp.broker import KafkaAdmin, KafkaSettings, LocalKafka
 
-from ..brokers import LightKafka
+from ..brokers import LightKafka, create_topics
 from ..processes import free_port, until
 from .conftest import Cluster
 
@@ -65,8 +65,7 @@ def test_only_the_partition_of_an_agent_that_has_no_leader_waits(
         NewTopic(asked, 3, replica_assignment=[[1], [2], [3]]),
         NewTopic(answers, 2, replica_assignment=[[2], [3]]),
     ]
-    for future in cluster.admin.create_topics(topics).values():
-        future.result()
+    create_topics(cluster.admin, topics)
     producer = Producer({"bootstrap.servers": three.bootstrap_servers, "enable.idempotence": True})
 
     def answered(*partitions: int) -> bool:
