@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import shutil
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urljoin
 
@@ -84,6 +86,34 @@ async def test_shows_copies_and_a_pause(opened: Opened) -> None:
     await opened.shows("#findings", "no records are processed")
     await opened.shows("#partitions .standby", "moves here when it is warm, 10 behind")
     assert opened.complaints == []
+
+
+async def test_one_slow_answer_does_not_hold_old_figures_on_the_page(serve: Serve) -> None:
+    source = ExampleSource()
+    client = await serve(source)
+    asked, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        asked.set()
+        await release.wait()
+        await route.continue_()
+
+    async with playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page()
+        await page.clock.install()
+        await page.clock.pause_at(datetime.now() + timedelta(minutes=1))
+        await page.route("**/status", hold, times=1)
+        await page.goto(str(client.make_url("/")))
+        await asked.wait()
+        await page.clock.run_for(8_000)
+        release.set()
+        await playwright.expect(page.locator("#state")).to_contain_text("running", timeout=30_000)
+        await page.wait_for_selector("#topology svg")  # the first step is over
+        source.worker = dataclasses.replace(source.worker, paused=True)
+        await page.clock.run_for(11_000)
+        await playwright.expect(page.locator("#state")).to_contain_text("running, paused", timeout=10_000)
+        await browser.close()
 
 
 async def test_draws_every_node_and_table_without_overlap(opened: Opened) -> None:

@@ -7,6 +7,7 @@ const STATUS_EVERY = 1_000;
 const TABLES_EVERY = 10_000;
 const TOPOLOGY_EVERY = 10_000; // a restart may bring another topology
 const ENTRIES_EVERY = 2_000;
+const LONGEST_PAUSE = 10_000; // one slow answer must not hold old figures on the page
 const MAX_ROWS = 100;
 const MAX_TEXT = 400; // characters of a key or value that are shown
 
@@ -42,7 +43,8 @@ function every(pause, step) {
     if (document.hidden) return;
     const begun = performance.now();
     await step();
-    if (mine === round) timer = setTimeout(run, Math.max(pause, 10 * (performance.now() - begun)));
+    const slow = Math.min(10 * (performance.now() - begun), LONGEST_PAUSE);
+    if (mine === round) timer = setTimeout(run, Math.max(pause, slow));
   };
   document.addEventListener("visibilitychange", () => !document.hidden && run());
   run();
