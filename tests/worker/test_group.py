@@ -6,8 +6,10 @@ import asyncio
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import (
     Cancelled,
@@ -20,15 +22,19 @@ from aiokafka.errors import (
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import Consumer, ConsumerGroupState
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from streamapp.broker import LocalKafka
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker import group
 from streamapp.runners.worker.group import (
+    ask_while_missing,
     close_while_joining,
     listen_to_heartbeats,
     wait_until_free,
     watch_membership,
 )
+from tests.brokers import create_topics
 
 from .conftest import Cluster, until
 
@@ -43,6 +49,28 @@ def test_a_worker_waits_until_strangers_have_left_the_group(cluster: Cluster) ->
     cluster.feed(100)
     cluster.counted()
     assert worker.terminate() == 0
+
+
+async def test_a_member_gets_the_partitions_of_a_topic_that_comes_after_its_join(
+    kafka: LocalKafka,
+) -> None:
+    """aiokafka alone would ask for the topic again after five minutes."""
+    topic = f"late-{uuid4().hex[:8]}"
+    servers = kafka.bootstrap_servers
+    consumer = AIOKafkaConsumer(bootstrap_servers=servers, group_id=topic)
+    await consumer.start()
+    consumer.subscribe([topic])
+    try:
+        ask_while_missing(consumer._client, pause=0.05)
+        await consumer._client.force_metadata_update()
+        assert consumer.assignment() == set()
+        admin = AdminClient({"bootstrap.servers": servers})
+        await asyncio.to_thread(create_topics, admin, [NewTopic(topic, 2, 1)])
+        async with asyncio.timeout(60):
+            while not consumer.assignment():
+                await asyncio.sleep(0.05)
+    finally:
+        await consumer.stop()
 
 
 class Admin:

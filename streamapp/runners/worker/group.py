@@ -1,5 +1,7 @@
 """Joins a consumer group after members of another kind have left, and stops a join when the worker stops.
 
+Topics that brokers do not tell yet are asked for again.
+
 Members of another kind belong, for example, to the Kafka Streams application that this application replaces.
 """
 
@@ -21,7 +23,13 @@ from streamapp.broker.requests import LastingAdmin, ask
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.clients import GRANTS
 
-__all__ = ["close_while_joining", "listen_to_heartbeats", "wait_until_free", "watch_membership"]
+__all__ = [
+    "ask_while_missing",
+    "close_while_joining",
+    "listen_to_heartbeats",
+    "wait_until_free",
+    "watch_membership",
+]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -76,6 +84,30 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[float], None]) ->
         return alive
 
     coordinator._do_heartbeat = do_heartbeat
+
+
+def ask_while_missing(client: Any, pause: float = 1.0) -> None:
+    """Makes an aiokafka client ask brokers again after ``pause`` seconds while a subscribed topic has no partitions.
+
+    Brokers learn of a new topic one after the other, and the client asks any of them. A leader of the group that does
+    not see a topic assigns none of its partitions. aiokafka alone asks again after ``metadata_max_age_ms``. A changed
+    number of partitions makes aiokafka join the group again.
+    """
+    cluster, loop = client.cluster, asyncio.get_running_loop()
+    next_question: asyncio.TimerHandle | None = None
+
+    def ask_again() -> None:
+        nonlocal next_question
+        next_question = None
+        client.force_metadata_update()
+
+    def look(_: Any) -> None:
+        nonlocal next_question
+        missing = any(not cluster.partitions_for_topic(topic) for topic in client._topics)
+        if missing and next_question is None:
+            next_question = loop.call_later(pause, ask_again)
+
+    cluster.add_listener(look)
 
 
 def close_while_joining(coordinator: Any) -> None:

@@ -44,7 +44,7 @@ from streamapp.runners.worker.clients import (
     find_committed,
     list_offsets,
 )
-from streamapp.runners.worker.group import close_while_joining, watch_membership
+from streamapp.runners.worker.group import ask_while_missing, close_while_joining, watch_membership
 from streamapp.runners.worker.leftovers import tell_left_by_agents
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.static import hold_identity
@@ -80,6 +80,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await super().on_start()
         if not self.app.client_only:
             coordinator = self._ensure_consumer()._coordinator
+            ask_while_missing(coordinator._client)
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
             instance_id = self.app.conf.consumer_group_instance_id
