@@ -271,15 +271,17 @@ def test_workers_that_come_and_go_repeat_nothing(cluster: Cluster) -> None:
     answered.ask(1_000)
     answered.answered(100)
     second = answered.start("b", **env)
-    answered.answered(500)
+    second.wait_for("Worker ready")
+    answered.ask(1_000)
+    answered.answered(1_500)
     assert first.terminate() == 0
-    answered.answered(1_000)
+    answered.answered(2_000)
     assert second.terminate() == 0
     counted = numbers(answered.answers())
     assert {
         key: found for key, found in counted.items() if sorted(found) != list(range(1, len(found) + 1))
     } == {}
-    assert sum(map(len, counted.values())) == 1_000
+    assert sum(map(len, counted.values())) == 2_000
 
 
 @pytest.mark.parametrize(("answered", "guarantee"), ONE_WAY, indirect=["answered"])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
 
 from faust.agents.models import ReqRepResponse
 from faust.agents.replies import BarrierState, ReplyPromise
+from faust.events import Event
+from faust.streams import _current_event
+from faust.types.tuples import TP, Message
 
 from streamapp.app import App
 from streamapp.runners.worker.agents.replies import Replies
@@ -91,5 +95,39 @@ def test_a_request_tries_again_after_one_that_could_not_make_the_reply_topic() -
             except ConnectionError:
                 continue
             raise AssertionError("the second request waits for a topic that nobody reads")
+
+    asyncio.run(run())
+
+
+def test_a_rebalance_waits_for_no_agent_that_waits_for_a_reply() -> None:
+    """Replies are records, so none comes while agents get no records. Each rebalance took its full 10 s."""
+
+    async def run() -> None:
+        app = App("asking")
+        replies, consumer = app._reply_consumer, app._new_consumer()
+        replies._fetchers[TOPIC] = None
+        message = Message("orders", 0, 7, 0.0, 0, {}, None, b"1", None, tp=TP("orders", 0))
+        event = Event(app, None, b"1", {}, message)
+        consumer._unacked_messages.add(message)
+        message.incref()
+        assert consumer._in_work()
+
+        async def agent() -> None:
+            _current_event.set(weakref.ref(event))
+            promises = [ReplyPromise(TOPIC, id) for id in ("1", "2")]
+            for promise in promises:
+                await replies.add(promise.correlation_id, promise)
+            await asyncio.gather(*promises)
+
+        asked = asyncio.ensure_future(agent())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not consumer._in_work()
+        message.incref()  # a second agent works on the record
+        assert consumer._in_work()
+        message.decref()
+        await replies._hand_over(came("1", "2"))
+        await asked
+        assert consumer._in_work()
 
     asyncio.run(run())

@@ -732,7 +732,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
     # Rebalances and the stop.
 
     async def finish(self, seconds: float = _FINISH_SECONDS) -> None:
-        """Gives agents no more records, waits at most ``seconds`` until they have finished theirs, and commits."""
+        """Gives agents no more records, waits at most ``seconds`` until they have finished theirs, and commits.
+
+        An agent that waits for a reply is not waited for, because replies are records, too.
+        """
         self._stop_handing_out()
         deadline = self.loop.time() + seconds
         while self._in_work() and self._limits is None and self.loop.time() < deadline:
@@ -748,8 +751,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self.app.flow_control.clear()
 
     def _in_work(self) -> bool:
+        unfinished = self._dropped + self.app._reply_consumer.asking()
         return any(
-            message.refcount > self._dropped[message.tp, message.offset]
+            message.refcount > unfinished[message.tp, message.offset]
             for message in list(self._unacked_messages)
             if not message.acked
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from faust import current_event
 from faust.models import maybe_model
+from faust.types import TP
 
 if TYPE_CHECKING:  # Faust's classes have no types
 
@@ -33,13 +36,27 @@ class Replies(ReplyConsumer):
     all agents of the worker, and no reply would ever be committed. Each rebalance would bring all replies again.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._asking: dict[Any, Any] = {}
+        """The promises without a reply, each with the event that its agent works on."""
+
+    def asking(self) -> Counter[tuple[TP, int]]:
+        """The number of agents that wait for a reply, by the partition and offset of their record."""
+        messages = [event.message for event in {id(each): each for each in self._asking.values()}.values()]
+        return Counter((message.tp, message.offset) for message in messages)
+
     async def add(self, correlation_id: str, promise: Any) -> None:
         """Gives the reply with this id to the promise, as soon as the reply comes."""
         await super().add(correlation_id, promise)
+        event = current_event()
+        if event is not None:
+            self._asking[promise] = event
         promise.add_done_callback(partial(self._forget, correlation_id))
 
     def _forget(self, correlation_id: str, promise: Any) -> None:
         """Faust's own reader keeps an entry for each request for ever."""
+        self._asking.pop(promise, None)
         waiting = self._waiting.get(correlation_id, set())
         waiting.discard(promise)
         if not waiting:
