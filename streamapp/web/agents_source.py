@@ -35,6 +35,7 @@ class AgentsSource:
             agent_inputs=() if agents is None else tuple(map(input_status, agents.inputs)),
             agent_failed_records={} if agents is None else agents.failed_records,
             agents_wait_for=app.assignor.waits_for,
+            missing_topics=() if agents is None else agents.missing_topics,
             has_tasks=False,
             removed_records={} if agents is None else agents.removed.found,
         )

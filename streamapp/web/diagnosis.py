@@ -43,6 +43,7 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     found += standing_inputs(sampler)
     found += _standing_copies(sampler)
     found += _standing_globals(sampler)
+    found += _missing(sampler)
     found += standing_agents(sampler)
     found += _falling_behind(sampler)
     found += _removed(sampler.status)
@@ -177,6 +178,18 @@ def _standing_globals(sampler: Sampler) -> Iterator[Finding]:
                 f"The global topic {each.topic}-{each.partition} has stood at offset {each.position} for "
                 f"{standstill:.0f} s; {_waiting(each.lag)}.",
                 "Joins see old rows of its table. " + _unreadable(each.topic, each.partition),
+            )
+
+
+def _missing(sampler: Sampler) -> Iterator[Finding]:
+    if sampler.status.state == "running" and sampler.state_seconds >= _SETTLE_SECONDS:
+        for topic in sampler.status.missing_topics:
+            yield Finding(
+                "warning",
+                topic,
+                f"This worker reads the topic {topic}, which brokers do not have.",
+                f"Create the topic, for example with `streamapp topic create {topic}`. The worker reads the topic as "
+                "soon as it exists.",
             )
 
 

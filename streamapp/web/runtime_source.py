@@ -64,6 +64,7 @@ class RuntimeSource:
             tuple(map(input_status, streams.agent_inputs)),
             agent_failed_records=streams.agent_failed_records,
             agents_wait_for=streams.agents_wait_for,
+            missing_topics=streams.missing_topics,
             has_tasks=bool(streams.plan.subtopologies),
             lost_records=streams.lost_records,
             processed=streams.processed,

@@ -157,6 +157,8 @@ class WorkerStatus:
     agents_wait_for: str | None = None
     """The address of the leader, while the leader's agents need other topics and the agents here wait. None: they do
     not wait."""
+    missing_topics: Sequence[str] = ()
+    """The topics that this worker reads, and that brokers have not told."""
     has_tasks: bool = True
     """False for an application with agents, consumers or global tables only, which never has tasks."""
     lost_records: Mapping[str, int] = field(default_factory=dict)

@@ -545,6 +545,21 @@ async def test_agents_that_wait_for_another_version(serve: Serve) -> None:
     assert (await answer.json())["reason"] == found.message
 
 
+async def test_topics_that_do_not_exist() -> None:
+    """The worker read nothing, and found nothing."""
+    watched = Watched()
+    watched.source.worker = dataclasses.replace(
+        watched.source.worker, missing_topics=("orders",), has_tasks=False
+    )
+    watched.after(5)
+    assert watched.found() == []  # brokers tell a new topic a moment later
+    watched.after(16)
+    (found,) = watched.found()
+    assert (found.severity, found.subject) == ("warning", "orders")
+    assert found.message == "This worker reads the topic orders, which brokers do not have."
+    assert "streamapp topic create orders" in found.hint
+
+
 async def test_agents_that_stand(serve: Serve) -> None:
     """An agent waited for ever. The worker was ready, found nothing, and showed no lag."""
     watched = Watched(task())

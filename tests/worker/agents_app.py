@@ -48,8 +48,6 @@ if "APP_ID" in env:
         consumer_metadata_max_age_ms=int(env.get("METADATA_MS", "60000")),
         **broker,
     )
-    # Faust reads the first replies after 45 seconds; after less than the 3 of their registration, Faust never does.
-    app.topics._resubscribe_sleep_lock_seconds = 5.0
     asked = app.topic(env["AGENT_IN"], value_serializer=env.get("VALUES", "raw"), key_serializer="raw")
     answers = app.topic(env["AGENT_OUT"], value_serializer="raw", key_serializer="raw")
     counts = app.Table("seen", default=int, partitions=4) if env.get("TABLE") == "yes" else None

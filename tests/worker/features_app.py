@@ -41,8 +41,6 @@ app = App(
     table_cleanup_interval=1.0,
     stream_buffer_maxsize=8,  # fewer than the replies: a queue that nobody reads would stop all agents
 )
-# Faust reads the first replies after 45 seconds; less than the 3 that they take to be registered, and it never does.
-app.topics._resubscribe_sleep_lock_seconds = 5.0
 seen: defaultdict[str, list[Any]] = defaultdict(list)
 
 

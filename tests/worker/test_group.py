@@ -31,6 +31,7 @@ from streamapp.runners.worker.group import (
     ask_while_missing,
     close_while_joining,
     listen_to_heartbeats,
+    missing_topics,
     wait_until_free,
     watch_membership,
 )
@@ -64,6 +65,7 @@ async def test_a_member_gets_the_partitions_of_a_topic_that_comes_after_its_join
         ask_while_missing(consumer._client, pause=0.05)
         await consumer._client.force_metadata_update()
         assert consumer.assignment() == set()
+        assert missing_topics(consumer._client) == [topic]
         admin = AdminClient({"bootstrap.servers": servers})
         await asyncio.to_thread(create_topics, admin, [NewTopic(topic, 2, 1)])
         async with asyncio.timeout(60):

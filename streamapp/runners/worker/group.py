@@ -27,6 +27,7 @@ __all__ = [
     "ask_while_missing",
     "close_while_joining",
     "listen_to_heartbeats",
+    "missing_topics",
     "wait_until_free",
     "watch_membership",
 ]
@@ -38,6 +39,8 @@ _OURS = "faust"
 _EMPTY = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _JOINING = (JoinGroupRequest, SyncGroupRequest)
 _LEAVE_SECONDS = 5.0
+_TELL_AFTER = 10
+"""The number of questions after which the log names the topics that are still missing."""
 _NO_REASON = (
     "Brokers have failed at the request, and their answer has no reason. Find the reason in the log of the broker that "
     "coordinates the group (`streamapp doctor` looks for brokers in trouble). Then start this worker again"
@@ -86,6 +89,11 @@ def listen_to_heartbeats(coordinator: Any, answered: Callable[[float], None]) ->
     coordinator._do_heartbeat = do_heartbeat
 
 
+def missing_topics(client: Any) -> list[str]:
+    """The topics that an aiokafka client reads, and that brokers have not told. Any thread may ask."""
+    return sorted(topic for topic in list(client._topics) if not client.cluster.partitions_for_topic(topic))
+
+
 def ask_while_missing(client: Any, pause: float = 1.0) -> None:
     """Makes an aiokafka client ask brokers again after ``pause`` seconds while a subscribed topic has no partitions.
 
@@ -93,21 +101,31 @@ def ask_while_missing(client: Any, pause: float = 1.0) -> None:
     not see a topic assigns none of its partitions. aiokafka alone asks again after ``metadata_max_age_ms``. A changed
     number of partitions makes aiokafka join the group again.
     """
-    cluster, loop = client.cluster, asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     next_question: asyncio.TimerHandle | None = None
+    asked = 0
 
     def ask_again() -> None:
-        nonlocal next_question
+        nonlocal next_question, asked
         next_question = None
+        asked += 1
         client.force_metadata_update()
 
     def look(_: Any) -> None:
-        nonlocal next_question
-        missing = any(not cluster.partitions_for_topic(topic) for topic in client._topics)
-        if missing and next_question is None:
+        nonlocal next_question, asked
+        missing = missing_topics(client)
+        if not missing:
+            asked = 0
+        elif next_question is None:
             next_question = loop.call_later(pause, ask_again)
+            if asked == _TELL_AFTER:
+                logger.warning(
+                    "this worker reads %s, which brokers do not have. Create missing topics, for example with "
+                    "`streamapp topic create`: the worker reads a topic as soon as it exists",
+                    ", ".join(missing),
+                )
 
-    cluster.add_listener(look)
+    client.cluster.add_listener(look)
 
 
 def close_while_joining(coordinator: Any) -> None:

@@ -133,32 +133,16 @@ class FaustMembership:
         loop.call_soon_threadsafe(lambda: self._coordinator().request_rejoin())
 
     def subscribe(self, sources: Iterable[str]) -> None:
-        """Subscribes to these topics of the topology. At the next calls, they replace those of the call before.
-
-        A member that has joined the group asks for a new assignment, and keeps its present one until then. (With
-        aiokafka's own method, the member would lose its assignment at once, before the last commit of agents.)
-        """
+        """Subscribes to these topics of the topology. At the next calls, they replace those of the call before."""
         topics, before = self._app.topics, self._sources
         self._sources = self._app.topic(*sources, acks=False, value_serializer="raw")
         if before is None:
             topics.add(self._sources)
             return
-        topics._topics.discard(before)  # `discard` and `add` would make Faust call aiokafka's own method
+        topics._topics.discard(before)  # `discard` and `add` would make Faust subscribe once more
         topics._topics.add(self._sources)
-        consumer, loop = self._app.consumer._thread._ensure_consumer(), self._app.consumer._thread.thread_loop
-
-        def follow() -> None:
-            if consumer._coordinator._performed_join_prepare:
-                # A join is under way, and aiokafka ends at the assignment of a topic that the member has given up.
-                loop.call_later(_PAUSE_SECONDS, follow)
-                return
-            subscription = consumer._subscription.subscription
-            wanted = (subscription.topics - set(before.topics)).union(self._sources.topics)
-            subscription._topics = frozenset(wanted)
-            consumer._client.set_topics(wanted)
-            consumer._coordinator.request_rejoin()
-
-        loop.call_soon_threadsafe(follow)
+        gone, sources = frozenset(before.topics), self._sources.topics
+        self._app.consumer._thread.change_subscription(lambda present: (present - gone).union(sources))
 
     def _coordinator(self) -> Any:
         return self._app.consumer._thread._ensure_consumer()._coordinator

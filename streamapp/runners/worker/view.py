@@ -253,6 +253,12 @@ class WorkerView:
         return () if agents is None else agents.inputs
 
     @property
+    def missing_topics(self) -> Sequence[str]:
+        """The topics that this worker reads, and that brokers have not told."""
+        agents = self._app._consumer
+        return () if agents is None else agents.missing_topics
+
+    @property
     def agents_wait_for(self) -> str | None:
         """The address of the leader, while the leader's agents need other topics and the agents here wait."""
         waits_for: str | None = self._app.assignor.waits_for

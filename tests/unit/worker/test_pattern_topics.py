@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from streamapp import BytesSerde, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker import pattern_topics
+from streamapp.runners.worker.agents.consumer import AgentConsumerThread
 from streamapp.runners.worker.membership import FaustMembership
 from streamapp.runners.worker.pattern_topics import PatternTopics
 from streamapp.runners.worker.runtime import StreamsRuntime
@@ -132,6 +134,7 @@ def test_a_member_gives_topics_up_only_between_two_joins() -> None:
             ),
         )
         thread = SimpleNamespace(thread_loop=asyncio.get_running_loop(), _ensure_consumer=lambda: consumer)
+        thread.change_subscription = partial(AgentConsumerThread.change_subscription, thread)
         known: set[Any] = set()
         app = SimpleNamespace(
             topics=SimpleNamespace(_topics=known, add=known.add),

@@ -34,6 +34,7 @@ from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.topic_ids import TopicIds
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import AgentProducer
+from streamapp.runners.worker.agents.subscriptions import AgentConductor
 from streamapp.runners.worker.agents.table_offsets import check_tables
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
@@ -44,7 +45,12 @@ from streamapp.runners.worker.clients import (
     find_committed,
     list_offsets,
 )
-from streamapp.runners.worker.group import ask_while_missing, close_while_joining, watch_membership
+from streamapp.runners.worker.group import (
+    ask_while_missing,
+    close_while_joining,
+    missing_topics,
+    watch_membership,
+)
 from streamapp.runners.worker.leftovers import tell_left_by_agents
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
 from streamapp.runners.worker.static import hold_identity
@@ -62,6 +68,8 @@ _OTHER_LETTERS = 120
 """The letters of metadata beside the note of topics: the id of the topic, and the name of the transaction."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
+_JOIN_SECONDS = 0.1
+"""The pause between two checks if a join of the group is over."""
 _LOOK_SECONDS = 1.0
 """The pause between two looks at the leaders of the agents' partitions."""
 
@@ -109,6 +117,39 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             self._stopped.set()
         else:
             super()._stopped_set()
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        wanted = frozenset(topics)
+        before = self._ensure_consumer()._subscription.subscription
+        if before is None or self.app.client_only:
+            await super().subscribe(wanted)
+        elif before.topics != wanted:
+            self.change_subscription(lambda present: wanted)
+
+    def change_subscription(self, change: Callable[[frozenset[str]], frozenset[str]]) -> None:
+        """Subscribes to the topics that ``change`` gives for the present ones, and asks for a new assignment.
+
+        The member keeps its present assignment until then. With aiokafka's own method, the member would lose its
+        assignment at once, before the last commit of agents. Any thread may call.
+        """
+        consumer, loop = self._ensure_consumer(), self.thread_loop
+
+        def follow() -> None:
+            if consumer._coordinator._performed_join_prepare:
+                # A join is under way, and aiokafka ends at the assignment of a topic that the member has given up.
+                loop.call_later(_JOIN_SECONDS, follow)
+                return
+            subscription = consumer._subscription.subscription
+            subscription._topics = change(subscription.topics)
+            consumer._client.set_topics(subscription._topics)
+            consumer._coordinator.request_rejoin()
+
+        loop.call_soon_threadsafe(follow)
+
+    @property
+    def missing_topics(self) -> list[str]:
+        """The topics that this consumer reads, and that brokers have not told. Any thread may ask."""
+        return [] if self._consumer is None else missing_topics(self._consumer._client)
 
     def fetched_up_to(self, tp: TP) -> tuple[int | None, int | None]:
         """The next offset to fetch, and the end of the committed records at the last fetch. None: not known."""
@@ -330,6 +371,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         ``position`` is the first offset that is not finished. Any thread may ask.
         """
         return tuple(map(self._input, self._read_here()))
+
+    @property
+    def missing_topics(self) -> list[str]:
+        """The topics that this worker reads, and that brokers have not told. Any thread may ask."""
+        missing: list[str] = self._thread.missing_topics
+        return missing
 
     @property
     def failed_records(self) -> dict[str, tuple[int, int]]:
@@ -845,5 +892,6 @@ def _listed(tps: Iterable[TP]) -> str:
 
 
 class AgentTransport(driver.Transport):  # type: ignore[misc]
+    Conductor: ClassVar[Any] = AgentConductor
     Consumer: ClassVar[Any] = AgentConsumer
     Producer: ClassVar[Any] = AgentProducer
