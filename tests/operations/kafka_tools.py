@@ -8,8 +8,6 @@ import subprocess
 from streamapp.broker.distribution import KAFKA_VERSION, find_java, maven_jars
 from streamapp.records import TopicPartition
 
-from ..brokers import LIGHT_JAVA
-
 __all__ = ["acls", "consumer_groups", "described", "features", "reset"]
 
 
@@ -23,7 +21,7 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     return subprocess.run(
-        [java, *LIGHT_JAVA, "-Xmx128m", quiet, "-cp", f"{jars}/*", program, *arguments],
+        [java, "-Xmx128m", quiet, "-cp", f"{jars}/*", program, *arguments],
         capture_output=True,
         text=True,
         timeout=180,
