@@ -35,10 +35,10 @@ test-packages:
 
 # pytest compiles the asserts of each test anew, and Hypothesis searches streamapp for constants. Both keep the results, so
 # one process does this work here, beside the checks, and not each process of the tests. The tests themselves tell errors.
-# The brokers of the tests start sooner with the archive of classes that tests.brokers makes.
+# Brokers and Spark start sooner with the archives of classes that tests.archives makes.
 collection: $(VENV)/installed test-packages
 	-@$(BIN)/pytest --collect-only --quiet --quiet >/dev/null
-	-@$(BIN)/python -m tests.brokers
+	-@$(BIN)/python -m tests.archives
 
 faults: $(VENV)/installed
 	$(BIN)/python -m tests.faults $(ARGS)

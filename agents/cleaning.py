@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import shutil
 import zipfile
@@ -71,7 +72,10 @@ def unpack(folder: Path) -> None:
 
 def raw_table(spark: SparkSession, folder: Path, name: str) -> DataFrame:
     """One CSV file, all columns as text, ``NA`` as null."""
-    return spark.read.csv(str(folder / f"{name}.csv"), header=True, nullValue="NA")
+    file = folder / f"{name}.csv"
+    with file.open(newline="") as lines:  # Spark would need a job to read the names
+        columns = ", ".join(f"`{column}` string" for column in next(csv.reader(lines)))
+    return spark.read.csv(str(file), schema=columns, header=True, nullValue="NA")
 
 
 def clean(raw: DataFrame, dataset: Dataset) -> DataFrame:

@@ -37,6 +37,7 @@ from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.runners.spark import publish, spark_session
 from streamapp.runners.spark.partitioning import key_partitions
 from streamapp.runners.spark.progress import progress_bar
+from streamapp.runners.spark.sessions import kept
 from streamapp.serdes import AvroSerde, LocalSchemaRegistry, SchemaRegistry, Serde
 from tables.schemas import DATASETS, NEW_YORK, Dataset, new_york_ms
 
@@ -131,14 +132,8 @@ def ingest(
     try:
         if raw is None:
             unpack(folder)
-        cleaned = {name: clean(raw_table(spark, folder, name), dataset) for name, dataset in DATASETS.items()}
-        counted = [table.select(F.lit(name).alias("dataset"), "reason") for name, table in cleaned.items()]
-        rejected: dict[str, dict[str, int]] = {name: {} for name in DATASETS}
-        read = dict.fromkeys(DATASETS, 0)
-        for name, reason, size in _union(counted).groupBy("dataset", "reason").count().collect():
-            read[name] += size
-            if reason is not None:
-                rejected[name][reason] = size
+        raws = {name: raw_table(spark, folder, name) for name in DATASETS}
+        cleaned = {name: clean(raws[name], dataset) for name, dataset in DATASETS.items()}
         encoded = _union(
             _within(cleaned[name], dataset, until).mapInArrow(
                 _Encoder(dataset, _serde(dataset, registry)), ENCODED
@@ -148,21 +143,26 @@ def ingest(
         timeless = [name for name, dataset in DATASETS.items() if dataset.timestamp is None]
         always = F.col("dataset").isin(timeless) | F.col("reason").isNotNull()
         wanted = always | (F.col("timestamp") >= since) if since is not None else F.lit(True)
-        published = publish(
-            encoded.withColumn("wanted", wanted),
-            kafka,
-            job=JOB,
-            topics=[REJECTED, *DATASETS],
-            on_progress=on_progress,
-        )
+        events = kept(encoded.withColumn("wanted", wanted))
+        try:
+            published = publish(events, kafka, job=JOB, topics=[REJECTED, *DATASETS], on_progress=on_progress)
+            refused = events.where("reason is not null").groupBy("dataset", "reason").count().collect()
+        finally:
+            events.unpersist()
+        # Spark counts the lines of files without the text in them.
+        names = [table.select(F.lit(name).alias("dataset")) for name, table in raws.items()]
+        read = dict(_union(names).groupBy("dataset").count().collect())
     finally:
         if raw is None:
             shutil.rmtree(folder, ignore_errors=True)
+    rejected: dict[str, dict[str, int]] = {name: {} for name in DATASETS}
+    for name, reason, size in refused:
+        rejected[name][reason] = size
     reports = {}
     for name in DATASETS:
         written, there = published.written[name], published.there_before[name]
-        left_out = read[name] - sum(rejected[name].values()) - written - there
-        reports[name] = DatasetReport(read[name], rejected[name], written, there, left_out)
+        left_out = read.get(name, 0) - sum(rejected[name].values()) - written - there
+        reports[name] = DatasetReport(read.get(name, 0), rejected[name], written, there, left_out)
     return IngestReport(reports, time.monotonic() - started)
 
 

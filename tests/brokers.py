@@ -1,16 +1,9 @@
-"""Brokers for tests that break none.
-
-``python -m tests.brokers`` writes the classes of a broker into an archive, with which a broker starts in half the time.
-"""
+"""Brokers for tests that break none."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-import tempfile
-import zlib
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
-from streamapp.broker.distribution import find_java, kafka_jars
+from streamapp.broker.distribution import kafka_jars
 from streamapp.broker.properties import parse, render
 
+from .java import LIGHT_JAVA, class_archive
 from .processes import until
 
 __all__ = [
-    "LIGHT_JAVA",
     "FreshKafka",
     "LightKafka",
     "SteadyKafka",
@@ -33,8 +26,6 @@ __all__ = [
     "set_settings",
 ]
 
-LIGHT_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Java's options for a short life: to compile for speed would take more CPU than it saves."""
 _STEADY = {
     "broker.session.timeout.ms": "120000",
     "broker.heartbeat.interval.ms": "20000",
@@ -46,27 +37,15 @@ _MOST_TOPICS = 150
 
 
 class LightKafka(LocalKafka):
-    """Brokers for a short life.
-
-    Java maps the archive of classes into memory (class-data sharing), and passes over an archive that does not fit.
-    """
+    """Brokers for a short life. With an archive of their classes, they start in half the time."""
 
     def _java(self) -> list[str]:
         java, *options = super()._java()
-        return [java, *LIGHT_JAVA, *self._classes(), *options]
+        return [java, *LIGHT_JAVA, *self._classes(java), *options]
 
-    def _classes(self) -> list[str]:
-        archive = _class_archive()
+    def _classes(self, java: str) -> list[str]:
+        archive = class_archive(kafka_jars(java))
         return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
-
-
-class _RecordedKafka(LightKafka):
-    """Its broker writes the classes that it has loaded into the file ``archive`` when it stops."""
-
-    archive: Path
-
-    def _classes(self) -> list[str]:
-        return [f"-XX:ArchiveClassesAtExit={self.archive}"]
 
 
 class SteadyKafka(LightKafka):
@@ -147,28 +126,3 @@ def set_settings(kafka: LocalKafka, number: int, settings: Mapping[str, str]) ->
 
 def _file(kafka: LocalKafka, number: int) -> Path:
     return kafka.data_dir / f"broker-{number}" / "server.properties"
-
-
-@cache
-def _class_archive() -> Path:
-    """The archive of the broker's classes, which fits one version of Kafka and one of Java."""
-    java = find_java()
-    version = subprocess.run([java, "-version"], capture_output=True, check=True).stderr
-    jars = kafka_jars(java)
-    return jars.with_name(f"{jars.name}-{zlib.crc32(version):08x}.jsa")
-
-
-def _record_classes() -> None:
-    archive = _class_archive()
-    if archive.exists():
-        return
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-        recorded = _RecordedKafka(Path(folder) / "kafka", brokers=1, port=0)
-        recorded.archive = Path(folder) / "classes.jsa"
-        with recorded:
-            pass
-        recorded.archive.rename(archive)
-
-
-if __name__ == "__main__":
-    _record_classes()

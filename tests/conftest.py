@@ -11,14 +11,14 @@ from xdist.scheduler import LoadScopeScheduling
 
 from streamapp.broker import LocalKafka
 
-from .brokers import LIGHT_JAVA, FreshKafka
+from .brokers import FreshKafka
+from .java import make_java_light
 
 # A busy machine makes examples slow, not wrong.
 settings.register_profile("streamapp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamapp")
 
-# Spark's launcher adds these options to each driver, also to drivers that commands and demos start.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(LIGHT_JAVA))
+make_java_light(os.environ)
 
 
 FIRST = (

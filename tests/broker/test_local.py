@@ -113,7 +113,7 @@ def test_the_commands_start_find_stop_and_reset_a_cluster(invoke: Callable[..., 
 
 
 def test_records_survive_stop_and_start_on_the_same_address(tmp_path: Path) -> None:
-    kafka = LocalKafka(tmp_path, port=0)
+    kafka = LightKafka(tmp_path, port=0)
     with kafka:
         address = kafka.bootstrap_servers
         admin_of(kafka).ensure_topics([("kept", 1, {})])
@@ -149,7 +149,7 @@ def test_a_killed_parent_leaves_no_broker_behind(tmp_path: Path) -> None:
 def test_a_transaction_that_ran_out_while_its_broker_was_dead_is_not_revealed_by_the_next(
     tmp_path: Path,
 ) -> None:
-    with LocalKafka(tmp_path, port=0) as kafka:
+    with LightKafka(tmp_path, port=0) as kafka:
         admin_of(kafka).ensure_topics([("out", 1, {})])
         settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": "worker"}
         killed = Producer({**settings, "transaction.timeout.ms": 1_000})
@@ -168,7 +168,7 @@ def test_a_transaction_that_ran_out_while_its_broker_was_dead_is_not_revealed_by
 
 
 def test_no_transaction_hangs_after_a_kill_while_many_end(tmp_path: Path) -> None:
-    with LocalKafka(tmp_path, port=0) as kafka:
+    with LightKafka(tmp_path, port=0) as kafka:
         admin_of(kafka).ensure_topics([("out", 8, {})])
         over = Event()
 
@@ -226,7 +226,7 @@ def test_a_start_that_was_killed_halfway_is_continued_by_the_next(tmp_path: Path
         time.sleep(0.001)
     parent.kill()
     parent.wait()
-    with LocalKafka(tmp_path, port=0) as kafka:
+    with LightKafka(tmp_path, port=0) as kafka:
         assert kafka.status().running
 
 

@@ -96,16 +96,10 @@ def test_builds_at_the_same_time_do_not_disturb_each_other(
 
 
 def test_a_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = site.ROOT / "docs" / "glossary.md"
-    text = site.Site.text
-    monkeypatch.setattr(
-        site.Site,
-        "text",
-        lambda self, name: (
-            "[x](#no-such-part)\n" if name == str(page.relative_to(site.ROOT)) else text(self, name)
-        ),
-    )
-    with pytest.raises(SystemExit, match="zensical"):
+    """The other pages have a heading only, so that the build is short and finds nothing else."""
+    pages = {"docs/glossary.md": "[x](#no-such-part)\n"}
+    monkeypatch.setattr(site.Site, "text", lambda self, name: pages.get(name, f"# {name}\n"))
+    with pytest.raises(SystemExit, match=r"zensical finds:(.|\n)*no-such-part"):
         site.build(tmp_path / "site")
 
 

@@ -84,8 +84,7 @@ class Application:
             "application.id": self.id,
             "bootstrap.servers": self.bootstrap,
             "processing.guarantee": self.guarantee,
-            # Each guarantee goes with one of the two protocols of groups, so that both take turns with workers.
-            "group.protocol": "streams" if self.guarantee == "exactly_once_v2" else "classic",
+            **self._membership(),
             "state.dir": str(self.folder / "java"),
             "commit.interval.ms": "200",
             "statestore.cache.max.bytes": "0",
@@ -94,6 +93,13 @@ class Application:
             "__emit.interval.ms.kstreams.windowed.aggregation__": "0",
         }
         return JavaApplication(self.class_path, self.prefix, settings, log)
+
+    def _membership(self) -> dict[str, str]:
+        """Each guarantee goes with one of the two protocols of groups, so that both take turns with workers."""
+        if self.guarantee == "exactly_once_v2":
+            return {"group.protocol": "streams"}
+        # Java does not leave such a group, and the next side waits for the end of the session: by default 45 s.
+        return {"group.protocol": "classic", "session.timeout.ms": "12000"}
 
     def _python(self, log: Path) -> WorkerProcess:
         port = free_port()

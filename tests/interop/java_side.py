@@ -8,8 +8,6 @@ from pathlib import Path
 
 from streamapp.broker.distribution import KAFKA_VERSION, find_java, maven_jars
 
-from ..brokers import LIGHT_JAVA
-
 __all__ = ["JavaApplication", "class_path"]
 
 LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -39,15 +37,7 @@ class JavaApplication:
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [
-                    *(
-                        find_java(),
-                        *LIGHT_JAVA,
-                        "-Xmx256m",
-                        LOG_LEVEL,
-                        "-cp",
-                        class_path,
-                        "Flights",
-                    ),
+                    *(find_java(), "-Xmx256m", LOG_LEVEL, "-cp", class_path, "Flights"),
                     *(prefix, *(f"{name}={value}" for name, value in settings.items())),
                 ],
                 stdin=subprocess.PIPE,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 import subprocess
 
 from streamapp.broker.distribution import KAFKA_VERSION, find_java, maven_jars
 from streamapp.records import TopicPartition
 
-from ..brokers import LIGHT_JAVA
+from ..java import LIGHT_JAVA
 
 __all__ = ["acls", "consumer_groups", "described", "features", "reset"]
 
@@ -27,6 +28,8 @@ def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         timeout=180,
+        # Java tells options of the environment, and tests read all that a tool tells.
+        env={name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"},
     )
 
 

@@ -15,8 +15,6 @@ from streamapp.broker.distribution import REGISTRY_VERSION, find_java, maven_jar
 from streamapp.registry import ConfluentSchemaRegistry
 from streamapp.registry.apicurio import LocalRegistry
 
-from ..brokers import LIGHT_JAVA
-
 SOURCES = Path(__file__).parent / "java"
 PROTOBUF_SERDES = "2.6.13.Final"
 """Maven Central lacks the Protobuf serdes of the version that runs as the registry, and of 3.1 and later."""
@@ -50,7 +48,7 @@ class JavaProcess:
         subprocess.run(
             [compiler, "-nowarn", "-cp", jars, "-d", str(classes), source], check=True, timeout=300
         )
-        options = [*LIGHT_JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        options = ["-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         self._process = subprocess.Popen(
             [java, *options, "-cp", f"{classes}:{jars}", name, *arguments],
             stdin=subprocess.PIPE,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from zipimport import zipimporter
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from streamapp.runners.spark.archives import forget_archives
 from streamapp.runners.spark.rows import Rows
@@ -35,3 +37,13 @@ def test_archives_are_forgotten_and_found_again(tmp_path: Path, monkeypatch: pyt
 
 def _archives() -> list[str]:
     return [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
+
+
+@pytest.mark.spark
+def test_workers_are_forks_of_a_process_that_has_imported_streamapp(spark: SparkSession) -> None:
+    def imported(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(batches)
+        yield pa.RecordBatch.from_pydict({"found": ["streamapp.runners.spark" in sys.modules]})
+
+    rows = spark.range(1, numPartitions=1).mapInArrow(imported, "found boolean").collect()
+    assert [row.found for row in rows] == [True]

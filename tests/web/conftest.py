@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from streamapp.web.server import add_routes
 Serve = Callable[..., Awaitable[TestClient[web.Request, web.Application]]]
 
 
-@pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+@asynccontextmanager
+async def serving() -> AsyncIterator[Serve]:
     """Starts the views over a source (or a server that a test made); returns a client."""
     clients: list[TestClient[web.Request, web.Application]] = []
 
@@ -30,3 +31,9 @@ async def serve() -> AsyncIterator[Serve]:
     yield start
     for client in clients:
         await client.close()
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    async with serving() as start:
+        yield start

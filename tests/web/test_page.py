@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 import pytest
+import pytest_asyncio
 
 from streamapp.serdes import JsonSerde
 from streamapp.web.view_source import (
@@ -21,7 +22,7 @@ from streamapp.web.view_source import (
     TopologyNode,
 )
 
-from .conftest import Serve
+from .conftest import Serve, serving
 from .example import AIRPORTS, ExampleSource
 from .fakes import open_empty
 
@@ -29,6 +30,7 @@ playwright = pytest.importorskip("playwright.async_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),  # a browser belongs to its event loop
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
@@ -44,13 +46,25 @@ class Opened:
         await playwright.expect(self.page.locator(selector).first).to_contain_text(text, timeout=30_000)
 
 
-@pytest.fixture
-async def opened(serve: Serve) -> AsyncIterator[Opened]:
-    source = ExampleSource()
-    client = await serve(source)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Any]:
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page(viewport={"width": 1280, "height": 900})
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def serve() -> AsyncIterator[Serve]:
+    async with serving() as start:
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def opened(serve: Serve, browser: Any) -> AsyncIterator[Opened]:
+    source = ExampleSource()
+    client = await serve(source)
+    async with await browser.new_page(viewport={"width": 1280, "height": 900}) as page:
         complaints: list[str] = []
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
@@ -58,7 +72,6 @@ async def opened(serve: Serve) -> AsyncIterator[Opened]:
         )
         await page.goto(str(client.make_url("/")))
         yield Opened(page, source, complaints)
-        await browser.close()
 
 
 async def test_shows_the_worker_and_follows_it(opened: Opened) -> None:
@@ -88,7 +101,7 @@ async def test_shows_copies_and_a_pause(opened: Opened) -> None:
     assert opened.complaints == []
 
 
-async def test_one_slow_answer_does_not_hold_old_figures_on_the_page(serve: Serve) -> None:
+async def test_one_slow_answer_does_not_hold_old_figures_on_the_page(serve: Serve, browser: Any) -> None:
     source = ExampleSource()
     client = await serve(source)
     asked, release = asyncio.Event(), asyncio.Event()
@@ -98,9 +111,7 @@ async def test_one_slow_answer_does_not_hold_old_figures_on_the_page(serve: Serv
         await release.wait()
         await route.continue_()
 
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page()
+    async with await browser.new_page() as page:
         await page.clock.install()
         await page.clock.pause_at(datetime.now() + timedelta(minutes=1))
         await page.route("**/status", hold, times=1)
@@ -113,7 +124,6 @@ async def test_one_slow_answer_does_not_hold_old_figures_on_the_page(serve: Serv
         source.worker = dataclasses.replace(source.worker, paused=True)
         await page.clock.run_for(11_000)
         await playwright.expect(page.locator("#state")).to_contain_text("running, paused", timeout=10_000)
-        await browser.close()
 
 
 async def test_draws_every_node_and_table_without_overlap(opened: Opened) -> None:
@@ -143,21 +153,20 @@ async def test_shows_the_newest_entries_as_they_change(opened: Opened) -> None:
     await opened.shows("#entries tbody tr", "1000000")
 
 
-async def test_opens_with_a_table_of_the_application_and_lists_stores_of_operators_last(serve: Serve) -> None:
+async def test_opens_with_a_table_of_the_application_and_lists_stores_of_operators_last(
+    serve: Serve, browser: Any
+) -> None:
     source = ExampleSource()
     parked = open_empty("a-parked", "key_value")
     parked.put("JFK", "waits for a retry")
     source.add_table("a-parked", "key_value", {0: parked}, is_internal=True)
     source.tables_ = {"a-parked": source.tables_.pop("a-parked"), **source.tables_}
     client = await serve(source)
-    async with playwright.async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = await browser.new_page()
+    async with await browser.new_page() as page:
         await page.goto(str(client.make_url("/")))
         await page.wait_for_selector("#table-list button[aria-pressed=true]")
         listed = await page.locator("#table-list li").all_text_contents()
         chosen = await page.locator("#table-list button[aria-pressed=true] strong").text_content()
-        await browser.close()
     assert chosen in [name for name, table in source.tables_.items() if not table.is_internal]
     assert listed[-2] == "Stores of operators"
     assert listed[-1].startswith("a-parked")

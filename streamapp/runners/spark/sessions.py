@@ -69,13 +69,16 @@ _DEFAULTS = {
 
 
 def _local_python() -> dict[str, str]:
-    """Settings that give workers this process's interpreter and `sys.path`.
+    """Settings that give workers this process's interpreter and `sys.path`, and the imports of `python_daemon`.
 
     Without them, Spark would start the first `python3` of the path, which may lack streamapp or your modules.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     path = [*filter(None, [os.getcwd() if "" in sys.path else "", *sys.path])]
-    return {"spark.executorEnv.PYTHONPATH": os.pathsep.join(path)}
+    return {
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(path),
+        "spark.python.daemon.module": "streamapp.runners.spark.python_daemon",
+    }
 
 
 @contextmanager

@@ -1,0 +1,46 @@
+"""Java in tests: short lives.
+
+``make_java_light`` gives the options to each Java that this process and its children start. Java maps an archive of
+classes into memory (class-data sharing), and passes over an archive that does not fit.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import zlib
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from streamapp.broker.distribution import cache_folder
+
+__all__ = ["LIGHT_JAVA", "class_archive", "make_java_light", "spark_archive"]
+
+LIGHT_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java's options for a short life: to compile for speed would take more CPU than it saves."""
+
+
+def make_java_light(environ: MutableMapping[str, str]) -> None:
+    """Sets the variables that Java's launcher and Spark's launcher read."""
+    environ.setdefault("JDK_JAVA_OPTIONS", " ".join(LIGHT_JAVA))
+    archive = spark_archive()
+    if archive is not None and archive.exists():
+        environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={archive}")
+
+
+def spark_archive() -> Path | None:
+    """The archive of the classes of a Spark driver."""
+    spark = importlib.util.find_spec("pyspark")
+    if spark is None or spark.origin is None:
+        return None
+    return class_archive(Path(spark.origin).with_name("jars"))
+
+
+def class_archive(jars: Path) -> Path:
+    """The archive for the jars of a folder. The archive fits one version of Java."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    made = f"{jars} {java and Path(java).resolve()} {java and Path(java).stat().st_mtime_ns}"
+    name = jars.parent.name if jars.name == "jars" else jars.name
+    return cache_folder() / f"{name}-{zlib.crc32(made.encode()):08x}.jsa"
