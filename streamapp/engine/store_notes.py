@@ -7,7 +7,7 @@ So each version leaves notes in its commits. A later version is refused if it de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from streamapp._base.counted import counted
@@ -23,6 +23,7 @@ __all__ = [
     "check_stores",
     "comes_from",
     "not_of_this_store",
+    "notes_differ",
     "notes_for",
     "unnoted",
     "without_notes",
@@ -77,6 +78,18 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     if _restores(found, topic):
         notes.insert(0, f"{_PARTITIONS}{count(topic)}")
     return (*notes, _ALL)
+
+
+def notes_differ(metadata: str, notes: Collection[str]) -> bool:
+    """True if the metadata of a committed offset has other notes about stores than these, so that a version of the
+    application with other stores has made the commit.
+
+    An input without new records keeps such an offset for long. The next commit of a task has to renew the metadata.
+    Otherwise `unnoted` would find the stores of the earlier version there, although a later version had no such stores.
+    """
+    beginnings = _STORE, _ELSEWHERE, _PARTITIONS
+    found = {name for name in decode_metadata(metadata)[1] if name.startswith(beginnings)}
+    return found != {note for note in notes if note.startswith(beginnings)}
 
 
 def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:

@@ -27,7 +27,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.record_loop import RecordLoop
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
-from streamapp.engine.store_notes import notes_for
+from streamapp.engine.store_notes import notes_differ, notes_for
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own
 from streamapp.errors import InvalidStoreError, StreamsError
@@ -354,8 +354,6 @@ class Task(CurrentRecord):
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
-        for topic in {tp.topic for tp in self._loop.queues} - self._notes.keys():
-            self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         topics = ""
         if self._has_tables:
             own = self.with_offsets.union(tp.topic for tp in self.positions)
@@ -364,7 +362,7 @@ class Task(CurrentRecord):
             partition: self._times.encode(
                 queue.partition_time,
                 self._topic_ids.get(partition.topic),
-                self._notes[partition.topic],
+                self._notes_of(partition.topic),
                 len(self._loop.queues),
                 topics,
             )
@@ -376,17 +374,25 @@ class Task(CurrentRecord):
         """The inputs with an offset from before the start, whose metadata the next commit has to renew.
 
         The metadata may not note all `with_offsets`. If the offset of another input is lost, only the metadata of these
-        offsets can tell. The metadata may also have a number that is too large by now (`RememberedTimes.may_fall`).
+        offsets can tell. The metadata may also have a number that is too large by now (`RememberedTimes.may_fall`), or
+        notes about the stores of another version of the application (`notes_differ`).
         """
         if self._times.may_fall:
             return list(self._before)
-        if not self._has_tables or len(self._noted) == len(self.with_offsets):
+        if len(self._noted) == len(self.with_offsets):
             return []
         return [
             tp
             for tp, text in self._before.items()
-            if self.with_offsets - noted_as_own([text], self.with_offsets)
+            if (self._has_tables and self.with_offsets - noted_as_own([text], self.with_offsets))
+            or notes_differ(text, self._notes_of(tp.topic))
         ]
+
+    def _notes_of(self, topic: str) -> Sequence[str]:
+        """The notes about stores in the metadata of an input."""
+        if topic not in self._notes:
+            self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
+        return self._notes[topic]
 
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
         """Takes the metadata that an earlier task has committed with its offsets. Called before `init`."""
