@@ -27,6 +27,7 @@ __all__ = [
     "notes_for",
     "unnoted",
     "without_notes",
+    "written_otherwise",
 ]
 
 _STORE = "store "
@@ -34,6 +35,8 @@ _ELSEWHERE = "other store "
 """The beginning of a note about a store whose rows come from another input of the task than the topic of the note."""
 _PARTITIONS = "partitions "
 """The beginning of a note about the partition count of a topic that serves as the changelog of a table."""
+_RECORDS = "records "
+"""The beginning of a note about the serdes of a repartition topic."""
 _ALL = "all stores"
 """The last note: the metadata has a note about each store of the sub-topology. Its number is the partition time of the
 commit, and 0 in commits of the first releases."""
@@ -48,6 +51,8 @@ class _Found(NamedTuple):
     """Store -> the rows that the notes name. Kafka Streams copies unknown names, so a store may have several notes."""
     partitions: frozenset[int]
     """The partition counts of the topic, if it serves as the changelog of a table."""
+    records: frozenset[str]
+    """The serdes of the records, if the topic is a repartition topic."""
     origins: frozenset[str]
     """The stores whose rows come from the topics of the notes."""
     all: bool
@@ -65,8 +70,8 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     """The notes in the metadata of a topic: one about each store of the sub-topology that reads the topic.
 
     Stores without a changelog have no note, and neither have stores whose changelog is a source topic. If the topic
-    itself serves as a changelog, one more note has its partition count, which ``count`` gives. The last note says that
-    no store is left out.
+    itself serves as a changelog, one more note has its partition count, which ``count`` gives. If the topic is a
+    repartition topic, one more note has its serdes. The last note says that no store is left out.
     """
     found = plan.reader_of(topic)
     if found is None:
@@ -77,17 +82,19 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     ]
     if _restores(found, topic):
         notes.insert(0, f"{_PARTITIONS}{count(topic)}")
+    if topic in found.repartitioned:
+        notes.insert(0, f"{_RECORDS}{found.repartitioned[topic]}")
     return (*notes, _ALL)
 
 
 def notes_differ(metadata: str, notes: Collection[str]) -> bool:
-    """True if the metadata of a committed offset has other notes about stores than these, so that a version of the
-    application with other stores has made the commit.
+    """True if the metadata of a committed offset has other notes about stores than these: another version of the
+    application has made the commit.
 
     An input without new records keeps such an offset for long. The next commit of a task has to renew the metadata.
     Otherwise `unnoted` would find the stores of the earlier version there, although a later version had no such stores.
     """
-    beginnings = _STORE, _ELSEWHERE, _PARTITIONS
+    beginnings = _STORE, _ELSEWHERE, _PARTITIONS, _RECORDS
     found = {name for name in decode_metadata(metadata)[1] if name.startswith(beginnings)}
     return found != {note for note in notes if note.startswith(beginnings)}
 
@@ -154,10 +161,19 @@ def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[st
     return frozenset(missing)
 
 
+def written_otherwise(sub: Subtopology, topic: str, metadata: str) -> str | None:
+    """The serdes that have written the records of a repartition topic, if this version reads with others.
+
+    ``metadata`` is that of a committed offset of the topic. None also stands for metadata without a note.
+    """
+    written = _found([metadata]).records
+    return min(written) if written and sub.repartitioned[topic] not in written else None
+
+
 def without_notes(metadata: str) -> str:
     """The metadata without the notes about stores and topics, for a commit of very many inputs."""
     partition_time, known = decode_metadata(metadata)
-    notes = _STORE, _ELSEWHERE, _ALL, TOPICS
+    notes = _STORE, _ELSEWHERE, _RECORDS, _ALL, TOPICS
     kept = {name: number for name, number in known.items() if not name.startswith(notes)}
     return metadata if kept == known else encode_metadata(partition_time, kept | {SOME_NOTES: 0})
 
@@ -220,6 +236,7 @@ def comes_from(sub: Subtopology, store: str, topic: str) -> bool:
 def _found(texts: Iterable[str]) -> _Found:
     rows: dict[str, set[str]] = {}
     partitions: set[int] = set()
+    records: set[str] = set()
     origins: set[str] = set()
     last: set[str] = set()
     for text in texts:
@@ -230,6 +247,8 @@ def _found(texts: Iterable[str]) -> _Found:
         for name in names:
             if name.startswith(_PARTITIONS):
                 partitions.add(int(name.removeprefix(_PARTITIONS)))
+            elif name.startswith(_RECORDS):
+                records.add(name.removeprefix(_RECORDS))
             store, found, written = name.removeprefix(_ELSEWHERE).removeprefix(_STORE).partition(": ")
             if found and name.startswith((_STORE, _ELSEWHERE)):
                 rows.setdefault(store, set()).add(written)
@@ -237,4 +256,6 @@ def _found(texts: Iterable[str]) -> _Found:
                     origins.add(store)
     by_store = {store: frozenset(each) for store, each in rows.items()}
     by_task = bool(last or by_store)
-    return _Found(by_store, frozenset(partitions), frozenset(origins), last == {_ALL}, by_task)
+    return _Found(
+        by_store, frozenset(partitions), frozenset(records), frozenset(origins), last == {_ALL}, by_task
+    )

@@ -375,7 +375,7 @@ class Task(CurrentRecord):
 
         The metadata may not note all `with_offsets`. If the offset of another input is lost, only the metadata of these
         offsets can tell. The metadata may also have a number that is too large by now (`RememberedTimes.may_fall`), or
-        notes about the stores of another version of the application (`notes_differ`).
+        notes of another version of the application.
         """
         if self._times.may_fall:
             return list(self._before)

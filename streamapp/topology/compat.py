@@ -517,6 +517,16 @@ def _repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 "Stop what writes to the application's inputs, wait until its lag is 0, then deploy",
             )
             continue
+        # Snapshots from before 29 November 2026 have no "records".
+        written, read = before[name].get("records"), after[name].get("records")
+        if written and read and written != read:
+            yield Finding(
+                Need.MIGRATION,
+                f"repartition topic {name}",
+                f"its records were written by {written} and would be read by {read}: records that have not been "
+                "processed cannot be read, or are read wrongly",
+                "Stop what writes to the application's inputs, wait until its lag is 0, stop all workers, then deploy",
+            )
         for need, why, remedy in _unreadable_json(before[name], after[name]):
             yield Finding(need, f"repartition topic {name}", why, remedy)
         if before[name]["partitions"] != after[name]["partitions"]:

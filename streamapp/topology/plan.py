@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from streamapp._base.names import persistent_name
+from streamapp._base.names import persistent_name, persistent_serde_name
 from streamapp._base.offset_reset import OffsetReset
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
@@ -150,6 +150,20 @@ class Subtopology:
                     found[store] = found.get(store, frozenset()) | above[node.name]
         return found
 
+    @cached_property
+    def repartitioned(self) -> Mapping[str, str]:
+        """Repartition topic that the sub-topology reads -> the words that describe its records: the serdes of keys and
+        values."""
+        found = {}
+        for topic in self.repartition_topics:
+            source = next(each for each in self.sources if topic.name in each.topics)
+            key, value = (
+                persistent_serde_name(serde, with_sizes=True)
+                for serde in (source.key_serde, source.value_serde)
+            )
+            found[topic.name] = f"{key}/{value}"
+        return found
+
     def store(self, name: str) -> StoreSpec:
         """The store with this name, which the sub-topology must have."""
         return next(spec for spec in self.stores if spec.name == name)
@@ -268,17 +282,20 @@ class Plan:
     @cached_property
     def topic_roles(self) -> Mapping[str, str]:
         """Source topic or pattern -> a hash of the stores of its tasks, and of the repartition topics that they read
-        and write.
+        and write, with their serdes.
 
         Two versions of an application may share the partitions of a topic only if both have the same hash. Otherwise
-        the tables of one version lack the records that the other version processes.
+        the tables of one version lack the records that the other version processes. Or one version cannot read the
+        records of the other.
         """
-        internal = {topic.name for topic in self.internal_topics}
+        repartitioned = {
+            name: words for sub in self.subtopologies for name, words in sub.repartitioned.items()
+        }
         roles = {}
         for sub in self.subtopologies:
             parts = {f"store {spec.name}: {spec.changelog_rows}" for spec in sub.stores}
-            parts.update(f"repartition {name}" for name in internal.intersection(sub.sink_topics))
-            parts.update(f"repartition {topic.name}" for topic in sub.repartition_topics)
+            names = sub.repartitioned.keys() | (repartitioned.keys() & set(sub.sink_topics))
+            parts.update(f"repartition {name}: {repartitioned[name]}" for name in names)
             role = hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
             patterns = [source.pattern.pattern for source in sub.sources if source.pattern]
             roles.update(dict.fromkeys([*sub.source_topics, *patterns], role))

@@ -38,7 +38,11 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "state_format": STATE_FORMAT,
         "subtopologies": {str(sub.id): _subtopology(sub) for sub in plan.subtopologies},
         "repartition_topics": {
-            topic.name: {"partitions": topic.partitions, "json": _read_as_json(topic.name, sub)}
+            topic.name: {
+                "partitions": topic.partitions,
+                "records": sub.repartitioned[topic.name],
+                "json": _read_as_json(topic.name, sub),
+            }
             for sub in plan.subtopologies
             for topic in sub.repartition_topics
         },

@@ -87,11 +87,11 @@ def sessions(emit):
     return describe
 
 
-def rekeyed(name, partitions=None):
+def rekeyed(name, partitions=None, value_serde=TEXT["value_serde"]):
     def describe(builder):
         stream = builder.stream("in", **TEXT).select_key(lambda k, v: v)
         stream.repartition(
-            key_serde=StringSerde(), value_serde=StringSerde(), name=name, partitions=partitions
+            key_serde=StringSerde(), value_serde=value_serde, name=name, partitions=partitions
         ).to("out")
 
     return describe
@@ -188,6 +188,13 @@ def test_functions_are_not_compared():
             "store look-up-retry-2-waiting: removed: nobody tries the records again",
         ),
         (rekeyed("r", 4), rekeyed("r", 8), Need.RESET, "partitions change from 4 to 8"),
+        (
+            rekeyed("r"),
+            rekeyed("r", value_serde=JsonSerde()),
+            Need.MIGRATION,
+            "repartition topic app-r-repartition: its records were written by StringSerde/StringSerde and would be "
+            "read by StringSerde/JsonSerde",
+        ),
     ],
 )
 def test_what_a_change_needs(old, new, need, words):
