@@ -18,6 +18,7 @@ from streamapp.serdes.json_changes import JsonMisfit, json_misfit
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import Versioned, same_changelog
+from streamapp.state.spec import of_other_keys, same_rows
 from streamapp.topology.nodes import USER_PROCESSOR
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import FORMAT, snapshot
@@ -376,6 +377,7 @@ def _changes(
             _REBUILD,
         )
     yield from _unreadable_json(old, new)
+    yield from _other_keys(old, new)
     if old["kind"] != new["kind"]:
         if same_changelog(old["kind"], new["kind"]):
             yield (
@@ -392,15 +394,22 @@ def _changes(
             "its rows on disk have an index by time only with final results; the changelog serves both",
             _RESTORE,
         )
-    same_rows = _same_rows(old, new)
-    if old["window_size_ms"] != new["window_size_ms"] and not same_rows:
+    fits = _same_rows(old, new)
+    if old["window_size_ms"] != new["window_size_ms"] and not fits:
         yield (
             Need.RESET,
             f"its windows change from {old['window_size_ms']} to {new['window_size_ms']} ms: "
             "old windows would be read as if they had the new size",
             _REBUILD,
         )
-    elif same_rows is False and old["kind"] == new["kind"] and not serdes:
+    elif fits is False and of_other_keys(old["rows"], new["rows"]):
+        yield (
+            Need.RESET,
+            "the schema of its keys changes. The bytes of a key begin with the id of its schema, so no key would find "
+            "its old row",
+            f"Keep the schema of keys. {_REBUILD}",
+        )
+    elif fits is False and old["kind"] == new["kind"] and not serdes:
         yield (
             Need.RESET,
             f"its rows change from {old['rows']} to {new['rows']}: old rows would be read like new ones",
@@ -408,6 +417,17 @@ def _changes(
         )
     yield from _kept(old, new)
     yield from _inputs(old, new, old_plan, new_plan)
+
+
+def _other_keys(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
+    """Another type of `JsonSerde` for the keys of a store. A new field changes the bytes of each key, for example."""
+    before, after = (version.get("json", {}).get("key") for version in (old, new))
+    if before and after and before != after:
+        yield (
+            Need.MIGRATION,
+            "the type of its keys changes: a key with other bytes does not find its old row",
+            "Make sure that all keys keep their bytes, or reset",
+        )
 
 
 def _users(store: Snapshot) -> set[str]:
@@ -418,7 +438,7 @@ def _users(store: Snapshot) -> set[str]:
 def _same_rows(old: Snapshot, new: Snapshot) -> bool | None:
     """True if the rows of two stores are read in the same way. None: the snapshots do not say."""
     # Snapshots from before 27 November 2026 have no "rows".
-    return old["rows"] == new["rows"] if "rows" in old and "rows" in new else None
+    return same_rows(old["rows"], new["rows"]) if "rows" in old and "rows" in new else None
 
 
 def _from_elsewhere(old: Snapshot, new: Snapshot) -> bool:

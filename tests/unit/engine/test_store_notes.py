@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamapp import (
+    AvroSerde,
     IntegerSerde,
     JoinWindows,
     Materialized,
@@ -124,6 +125,31 @@ def test_another_serde_is_refused_unless_its_class_has_the_old_name() -> None:
         TopologyError, match="has values by key, StringSerde/StringSerde.*attribute persistent_name"
     ):
         check_notes(plan(counted("in", "last", IntegerSerde())), old)
+
+
+def keyed(schema: object, version: int | None = None) -> Plan:
+    key = AvroSerde(schema, version=version)
+    kept = Materialized("counts", key_serde=key)
+    return plan(
+        lambda builder: (
+            builder.stream("in", key_serde=key, value_serde=TEXT).group_by_key().count(materialized=kept)
+        )
+    )
+
+
+def test_keys_with_another_schema_are_refused() -> None:
+    """Each table silently began anew beside its old rows, because the bytes of a key have the id of its schema."""
+    fields = [{"name": "id", "type": "string"}]
+    old = {"type": "record", "name": "Depot", "fields": fields}
+    new = {**old, "fields": [*fields, {"name": "zone", "type": "string", "default": ""}]}
+    check_notes(keyed(old), committed(keyed(old), "in"))
+    with pytest.raises(TopologyError, match="so no key would find its old row"):
+        check_notes(keyed(new), committed(keyed(old), "in"))
+    check_notes(keyed(new, version=1), committed(keyed(old, version=1), "in"))
+    of_earlier_release = encode_metadata(
+        5, {"store counts: values by key, AvroSerde/LongSerde": 5, "all stores": 5}
+    )
+    check_notes(keyed(new), {INPUT: of_earlier_release})
 
 
 def test_kinds_with_the_same_changelog_may_follow_each_other() -> None:

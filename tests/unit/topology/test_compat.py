@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from streamapp import (
+    AvroSerde,
     BufferConfig,
     ConfigError,
     EmitStrategy,
@@ -95,6 +97,24 @@ def rekeyed(name, partitions=None, value_serde=TEXT["value_serde"]):
         ).to("out")
 
     return describe
+
+
+class Depot(msgspec.Struct, frozen=True):
+    id: str
+
+
+class ZonedDepot(Depot, frozen=True):
+    zone: str = ""
+
+
+DEPOT = {"type": "record", "name": "Depot", "fields": [{"name": "id", "type": "string"}]}
+
+
+def keyed(serde):
+    kept = Materialized("counts", key_serde=serde)
+    return lambda b: (
+        b.stream("in", key_serde=serde, value_serde=StringSerde()).group_by_key().count(materialized=kept)
+    )
 
 
 def both(*parts):
@@ -188,6 +208,18 @@ def test_functions_are_not_compared():
             "store look-up-retry-2-waiting: removed: nobody tries the records again",
         ),
         (rekeyed("r", 4), rekeyed("r", 8), Need.RESET, "partitions change from 4 to 8"),
+        (
+            keyed(AvroSerde(DEPOT)),
+            keyed(AvroSerde({**DEPOT, "doc": "new"})),
+            Need.RESET,
+            "store counts: the schema of its keys changes",
+        ),
+        (
+            keyed(JsonSerde(Depot)),
+            keyed(JsonSerde(ZonedDepot)),
+            Need.MIGRATION,
+            "store counts: the type of its keys changes: a key with other bytes",
+        ),
         (
             rekeyed("r"),
             rekeyed("r", value_serde=JsonSerde()),
