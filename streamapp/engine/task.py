@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 from streamapp._base.counted import counted
@@ -27,7 +28,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.record_loop import RecordLoop
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
-from streamapp.engine.store_notes import notes_differ, notes_for
+from streamapp.engine.store_notes import EDITION, notes_differ, notes_for
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own
 from streamapp.errors import InvalidStoreError, StreamsError
@@ -102,6 +103,7 @@ class Task(CurrentRecord):
         """The value of `with_offsets` that the metadata of each offset of this task notes since the last commit."""
         self._before: Mapping[TopicPartition, str] = {}
         """The metadata of the offsets at the start of this task."""
+        self._latest_edition, self._recalled_edition = environment.edition, -1
         self._has_tables = any(sub.changelog_topics for sub in plan.subtopologies)
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
@@ -394,6 +396,16 @@ class Task(CurrentRecord):
             self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         return self._notes[topic]
 
+    @cached_property
+    def _edition(self) -> int:
+        """The number under `EDITION` in commits. -1: the group has no number yet."""
+        before, latest = self._before.items(), self._latest_edition
+        if any(notes_differ(text, self._notes_of(tp.topic)) for tp, text in before):
+            return max(latest, self._recalled_edition, 0) + 1
+        if not before and latest:  # a new task of a version that may be new
+            return latest + 1
+        return self._recalled_edition
+
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
         """Takes the metadata that an earlier task has committed with its offsets. Called before `init`."""
         self._before = {partition: text for partition, text in metadata.items() if text}
@@ -402,6 +414,7 @@ class Task(CurrentRecord):
             time = self._times.recall(text)
             self._loop.partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)
+        self._recalled_edition = self._times.remember(EDITION, lambda: self._edition)
 
     # ------------------------------------------------------------------ for stores and operators
 

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
-from streamapp.engine.store_notes import check_stores
+from streamapp.engine.store_notes import check_stores, latest_edition
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
@@ -41,6 +41,8 @@ class Topics:
     """The `first_new_partitions` at the start of the worker."""
     from_outside: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The offsets that another tool had set at the start of the worker, before tables had rows."""
+    edition: int = 0
+    """The largest edition of the notes in committed offsets at the start of the worker."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
@@ -104,7 +106,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     with_offsets = frozenset(tp.topic for tp, (offset, _) in positions.items() if offset >= 0)
     first_new = first_new_partitions({tp: offset for tp, (offset, _) in there.items()})
-    return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside)
+    edition = latest_edition(text for _, text in there.values())
+    return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside, edition)
 
 
 def offset_check(plan: Plan, admin: LastingAdmin, timeout: float) -> OffsetCheck:
