@@ -361,7 +361,7 @@ _KEEP_VERSIONS = (
 def _changes(
     old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[tuple[Need, str, str]]:
-    if _users(old) != _users(new) or _from_elsewhere(old, new):
+    if _other_writers(old, new) or _from_elsewhere(old, new):
         yield (
             Need.RESET,
             f"the name belongs to something else now: it was {_origin(old)}, it is {_origin(new)}",
@@ -430,9 +430,23 @@ def _other_keys(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]
         )
 
 
-def _users(store: Snapshot) -> set[str]:
-    """The operators of a store. A join of a stream with itself keeps the same rows in one store as in two stores."""
-    return {"StreamStreamJoin" if kind == "StreamStreamSelfJoin" else kind for kind in store["operators"]}
+def _other_writers(old: Snapshot, new: Snapshot) -> bool:
+    """True if other operators write the store. Operators that only read its rows may come and go."""
+    # Snapshots from before 29 November 2026 have no "writers".
+    part = "writers" if old.get("writers") and new.get("writers") else "operators"
+    # A join of a stream with itself keeps the same rows in one store as in two stores.
+    before, after = (
+        {"StreamStreamJoin" if kind == "StreamStreamSelfJoin" else kind for kind in store[part]}
+        for store in (old, new)
+    )
+    return before != after
+
+
+def _rows_from(old: Snapshot, new: Snapshot) -> tuple[set[str], set[str]]:
+    """The topics whose records become rows, in both versions."""
+    # Snapshots from before 27 November 2026 have no "origins".
+    part = "origins" if old.get("origins") and new.get("origins") else "reads"
+    return set(old[part]), set(new[part])
 
 
 def _same_rows(old: Snapshot, new: Snapshot) -> bool | None:
@@ -443,9 +457,8 @@ def _same_rows(old: Snapshot, new: Snapshot) -> bool | None:
 
 def _from_elsewhere(old: Snapshot, new: Snapshot) -> bool:
     """True if the rows of the two versions come from records of other topics."""
-    # Snapshots from before 27 November 2026 have no "origins".
-    part = "origins" if old.get("origins") and new.get("origins") else "reads"
-    return not set(old[part]) & set(new[part])
+    before, after = _rows_from(old, new)
+    return not before & after
 
 
 def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
@@ -484,11 +497,12 @@ def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
 def _inputs(
     old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[tuple[Need, str, str]]:
-    came = sorted(set(new["reads"]) - set(old["reads"]))
+    before, after = _rows_from(old, new)
+    came = sorted(after - before)
     if not came:
         return
     through = [topic for topic in came if topic in new_plan["repartition_topics"]]
-    left = sorted(set(old["reads"]) - set(new["reads"]))
+    left = sorted(before - after)
     if through and left:
         yield (
             Need.RESET,

@@ -131,14 +131,13 @@ class Subtopology:
         return above
 
     @cached_property
-    def origins(self) -> Mapping[str, frozenset[str]]:
-        """Store -> the names of the sources whose records reach the operator that writes the store.
+    def writers(self) -> Mapping[str, tuple[ProcessorNode, ...]]:
+        """Store -> the nodes that write the store.
 
         Among the operators of the DSL, the first one with the store writes, and the others read. Each processor of a
         user may write.
         """
-        above = self.sources_above
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, tuple[ProcessorNode, ...]] = {}
         of_users: set[str] = set()
         for node in self.nodes:
             if not isinstance(node, ProcessorNode):
@@ -147,8 +146,17 @@ class Subtopology:
                 if store not in found and node.operator_name in _OF_USERS:
                     of_users.add(store)
                 if store not in found or store in of_users:
-                    found[store] = found.get(store, frozenset()) | above[node.name]
+                    found[store] = (*found.get(store, ()), node)
         return found
+
+    @cached_property
+    def origins(self) -> Mapping[str, frozenset[str]]:
+        """Store -> the names of the sources whose records reach the `writers` of the store."""
+        above = self.sources_above
+        return {
+            store: frozenset(chain(*(above[node.name] for node in nodes)))
+            for store, nodes in self.writers.items()
+        }
 
     @cached_property
     def repartitioned(self) -> Mapping[str, str]:

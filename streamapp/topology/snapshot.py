@@ -97,6 +97,7 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
         "json": _json(spec.key_serde, spec.value_serde),
         "subtopology": sub.id,
         "operators": sorted({node.operator_name for node in owners}),
+        "writers": sorted({node.operator_name for node in sub.writers.get(spec.name, ())}),
         "reads": sorted({topic for node in owners for topic in _topics_above(node, by_name)}),
         "origins": sorted(
             {

@@ -117,6 +117,35 @@ def keyed(serde):
     )
 
 
+def looked_up(*others):
+    """A table, and operators that read its rows."""
+
+    def describe(builder):
+        table = builder.table("t", **TEXT, materialized=Materialized("t"))
+        builder.stream("in", **TEXT).to("out")
+        if "stream" in others:
+            builder.stream("more", **TEXT).join(table, lambda one, two: one).to("joined", **TEXT)
+        if "table" in others:
+            right = builder.table("r", **TEXT, materialized=Materialized("r"))
+            table.join(right, lambda one, two: one, foreign_key=lambda value: value, name="fk")
+
+    return describe
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (looked_up(), looked_up("stream")),
+        (looked_up("table"), looked_up()),
+        (looked_up(), looked_up("table")),
+    ],
+)
+def test_operators_that_only_read_a_store_may_come_and_go(old, new):
+    """The finding asked for a reset: the name of the store belonged to something else. Workers took the rows."""
+    (found,) = (f for f in compare_topologies(plan(old), plan(new)).findings if f.subject == "store t")
+    assert (found.need, found.why) == (Need.NOTHING, "unchanged")
+
+
 def both(*parts):
     def describe(builder):
         for part in parts:
