@@ -6,7 +6,7 @@ read them wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -293,7 +293,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 f"it was called {old_name} and would begin empty: what it holds stays in the old changelog",
                 f'Keep the name: Materialized("{old_name}"), or the name= of its operator',
             )
-        elif set(after[name]["reads"]) & _read_topics(old):
+        elif _above(new, after[name].get("origins") or after[name]["reads"]) & _read_topics(old):
             yield Finding(
                 Need.MIGRATION,
                 f"store {name}",
@@ -681,6 +681,17 @@ def _table(subject: str, old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             "wrongly",
             "Keep it, or take the application back to its beginning: streamapp reset",
         )
+
+
+def _above(plan: Snapshot, topics: Iterable[str]) -> set[str]:
+    """The topics, and those whose records reach them through repartition topics."""
+    found, before = set(topics), 0
+    while len(found) > before:
+        before = len(found)
+        for sub in plan["subtopologies"].values():
+            if found & plan["repartition_topics"].keys() & set(sub["sink_topics"]):
+                found.update(sub["source_topics"])
+    return found
 
 
 def _read_topics(plan: Snapshot) -> set[str]:

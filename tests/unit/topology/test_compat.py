@@ -99,6 +99,19 @@ def rekeyed(name, partitions=None, value_serde=TEXT["value_serde"]):
     return describe
 
 
+def counted_by_value(store):
+    """A table behind a repartition topic."""
+    return lambda b: (
+        b.stream("in", **TEXT)
+        .group_by(lambda k, v: v, **TEXT, name="r")
+        .count(materialized=Materialized(store))
+    )
+
+
+def copied(*topics):
+    return lambda b: b.stream(list(topics), **TEXT).to("o")
+
+
 class Depot(msgspec.Struct, frozen=True):
     id: str
 
@@ -223,6 +236,12 @@ def test_functions_are_not_compared():
         (counts(), counts(logging=False), Need.MIGRATION, "no changelog any more"),
         (counts(logging=False), counts(), Need.RESET, "would lack the rows of before"),
         (counts(), both(counts(), counts("more")), Need.MIGRATION, "begins empty at the committed offsets"),
+        (
+            copied("in"),
+            both(copied("in"), counted_by_value("of-values")),
+            Need.MIGRATION,
+            "store of-values: new, and what it reads has been read before",
+        ),
         (rekeyed("by-value"), rekeyed("other"), Need.MIGRATION, "wait until its lag is 0"),
         (
             tried_again(Retry.by_key(then="skip")),
@@ -290,10 +309,6 @@ def test_changes_without_consequences(old, new, words):
     changed = [f for f in findings if f.subject != "local state"]
     assert all(f.need is Need.NOTHING for f in changed)
     assert words is None or any(words in str(f) for f in changed)
-
-
-def copied(*topics):
-    return lambda b: b.stream(list(topics), **TEXT).to("o")
 
 
 @pytest.mark.parametrize(
