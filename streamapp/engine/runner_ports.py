@@ -106,6 +106,8 @@ class TaskEnvironment:
     """Kafka's ids of inputs, which each commit names in its metadata. Ids may be missing."""
     with_offsets: frozenset[str] = frozenset()
     """The inputs in which the group had committed offsets at the start of the process (`topic_notes`)."""
+    edition: int = 0
+    """The largest `EDITION` (`store_notes`) in the offsets of the group at the start of the process."""
     with_commits: set[str] = field(default_factory=set)
     """The inputs in which tasks of this process have committed offsets. The tasks of a process share the set."""
 

@@ -7,7 +7,8 @@ So each version leaves notes in its commits. A later version is refused if it de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamapp._base.counted import counted
@@ -15,17 +16,22 @@ from streamapp.engine.metadata import BACKFILL, SOME_NOTES, decode_metadata, enc
 from streamapp.engine.topic_notes import TOPICS
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
+from streamapp.state.spec import of_other_keys, same_rows
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = [
+    "EDITION",
     "by_task",
     "check_notes",
     "check_stores",
     "comes_from",
+    "latest_edition",
     "not_of_this_store",
+    "notes_differ",
     "notes_for",
     "unnoted",
     "without_notes",
+    "written_otherwise",
 ]
 
 _STORE = "store "
@@ -33,13 +39,22 @@ _ELSEWHERE = "other store "
 """The beginning of a note about a store whose rows come from another input of the task than the topic of the note."""
 _PARTITIONS = "partitions "
 """The beginning of a note about the partition count of a topic that serves as the changelog of a table."""
+_RECORDS = "records "
+"""The beginning of a note about the serdes of a repartition topic."""
+_WRITES = "writes "
+"""The beginning of a note with short hashes of the repartition topics to which the sub-topology writes."""
+EDITION = "edition of the notes"
+"""The name of a number, which is larger in the commits of a later version of the application.
+
+An input that a version does not read, or that has no new records, keeps the notes of an earlier version. The number
+tells which notes are the latest. Metadata without the number has edition 0.
+"""
+_NOTES = _STORE, _ELSEWHERE, _PARTITIONS, _RECORDS, _WRITES
 _ALL = "all stores"
 """The last note: the metadata has a note about each store of the sub-topology. Its number is the partition time of the
 commit, and 0 in commits of the first releases."""
-_REMEDY = (
-    "Give the store of this version another name, or go back to the version before. To compute all tables anew, stop "
-    "all workers and run `streamapp reset`"
-)
+_ANEW = "To compute all tables anew, stop all workers and run `streamapp reset`"
+_REMEDY = f"Give the store of this version another name, or go back to the version before. {_ANEW}"
 
 
 class _Found(NamedTuple):
@@ -47,6 +62,12 @@ class _Found(NamedTuple):
     """Store -> the rows that the notes name. Kafka Streams copies unknown names, so a store may have several notes."""
     partitions: frozenset[int]
     """The partition counts of the topic, if it serves as the changelog of a table."""
+    records: frozenset[str]
+    """The serdes of the records, if the topic is a repartition topic."""
+    writes: frozenset[str]
+    """The short hashes of the repartition topics to which the sub-topology wrote."""
+    edition: int
+    """The largest `EDITION`."""
     origins: frozenset[str]
     """The stores whose rows come from the topics of the notes."""
     all: bool
@@ -64,8 +85,9 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     """The notes in the metadata of a topic: one about each store of the sub-topology that reads the topic.
 
     Stores without a changelog have no note, and neither have stores whose changelog is a source topic. If the topic
-    itself serves as a changelog, one more note has its partition count, which ``count`` gives. The last note says that
-    no store is left out.
+    itself serves as a changelog, one more note has its partition count, which ``count`` gives. If the topic is a
+    repartition topic, one more note has its serdes. One more note has the repartition topics to which the sub-topology
+    writes. The last note says that no store is left out.
     """
     found = plan.reader_of(topic)
     if found is None:
@@ -76,7 +98,35 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     ]
     if _restores(found, topic):
         notes.insert(0, f"{_PARTITIONS}{count(topic)}")
+    if written := _written(plan, found):
+        notes.insert(0, f"{_WRITES}{','.join(map(_short, written))}")
+    if topic in found.repartitioned:
+        notes.insert(0, f"{_RECORDS}{found.repartitioned[topic]}")
     return (*notes, _ALL)
+
+
+def notes_differ(metadata: str, notes: Collection[str]) -> bool:
+    """True if the metadata of a committed offset has other notes about stores than these: another version of the
+    application has made the commit.
+
+    An input without new records keeps such an offset for long. The next commit of a task has to renew the metadata.
+    Otherwise `unnoted` would find the stores of the earlier version there, although a later version had no such stores.
+    """
+    names = decode_metadata(metadata)[1].keys()
+    if not names & {_ALL, SOME_NOTES}:
+        return False
+    return {name for name in names if name.startswith(_NOTES)} != {
+        note for note in notes if note.startswith(_NOTES)
+    }
+
+
+def latest_edition(texts: Iterable[str]) -> int:
+    """The largest edition in the metadata of offsets; 0 if none has an edition."""
+    return max((_edition(text) for text in texts), default=0)
+
+
+def _edition(text: str) -> int:
+    return 0 if text.startswith(BACKFILL) else max(decode_metadata(text)[1].get(EDITION, 0), 0)
 
 
 def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
@@ -89,7 +139,7 @@ def check_notes(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
         for found in _by_partition(plan, sub, committed).values():
             for store in _logged(sub):
                 rows, written = sub.store(store).changelog_rows, found.rows.get(store, frozenset())
-                if written and rows not in written:
+                if written and not any(same_rows(rows, each) for each in written):
                     raise _other_rows(sub, store, min(written), rows)
 
 
@@ -99,9 +149,11 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
     Another definition of the store may have written the rows, or an operator that reads other topics. A generated name
     of a store has a number, so a new operator may take the name of another one. ``committed`` has the metadata of all
     inputs. ``counts`` has the partition counts of the topics. If a topic serves as the changelog of a table, its count
-    must stay: a key would belong to another partition than its row.
+    must stay: a key would belong to another partition than its row. The last commit
+    may be of a version that did not write to a repartition topic. Then tables behind the topic lack records.
     """
     check_notes(plan, committed)
+    _check_written(plan, committed)
     noted: dict[str, set[str]] = {}
     for tp, text in committed.items():
         sub, found = plan.reader_of(tp.topic), _found([text])
@@ -127,6 +179,24 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
                 )
 
 
+def _check_written(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
+    for sub in plan.subtopologies:
+        tasks = _by_partition(plan, sub, committed).values()
+        edition = max((found.edition for found in tasks), default=0)
+        last = [found for found in tasks if found.edition == edition]
+        for topic in _written(plan, sub):
+            if any(not found.all or _short(topic) in found.writes for found in last):
+                continue
+            read = [text for tp, text in committed.items() if tp.topic == topic and by_task(text)]
+            # The tasks behind the topic may be those of a later version, whose other tasks have not committed yet.
+            if read and latest_edition(read) < edition:
+                raise TopologyError(
+                    "the last commit of the group is of a version that did not write to the repartition topic "
+                    f"{topic}. The tables behind the topic lack all records since an earlier version. Give the "
+                    f"operator and these tables other names, or go back to the version before. {_ANEW}"
+                )
+
+
 def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[str]:
     """The stores of which the last commit knows nothing: the version of the application that made the commit did not
     have these stores.
@@ -141,10 +211,19 @@ def unnoted(plan: Plan, committed: Mapping[TopicPartition, str]) -> frozenset[st
     return frozenset(missing)
 
 
+def written_otherwise(sub: Subtopology, topic: str, metadata: str) -> str | None:
+    """The serdes that have written the records of a repartition topic, if this version reads with others.
+
+    ``metadata`` is that of a committed offset of the topic. None also stands for metadata without a note.
+    """
+    written = _found([metadata]).records
+    return min(written) if written and sub.repartitioned[topic] not in written else None
+
+
 def without_notes(metadata: str) -> str:
     """The metadata without the notes about stores and topics, for a commit of very many inputs."""
     partition_time, known = decode_metadata(metadata)
-    notes = _STORE, _ELSEWHERE, _ALL, TOPICS
+    notes = _STORE, _ELSEWHERE, _RECORDS, _WRITES, _ALL, TOPICS
     kept = {name: number for name, number in known.items() if not name.startswith(notes)}
     return metadata if kept == known else encode_metadata(partition_time, kept | {SOME_NOTES: 0})
 
@@ -166,7 +245,12 @@ def not_of_this_store(store: str, changelog: str) -> TopologyError:
 
 def _other_rows(sub: Subtopology, store: str, written: str, rows: str) -> TopologyError:
     hint = ""
-    if written.partition(", ")[2] != rows.partition(", ")[2]:
+    if of_other_keys(written, rows):
+        hint = (
+            ". The schema of the keys has changed. The bytes of a key begin with the id of its schema, so no key would "
+            "find its old row"
+        )
+    elif written.partition(", ")[2] != rows.partition(", ")[2]:
         hint = (
             ". If a new class of a serde reads the old bytes, give the class the attribute persistent_name with the "
             "old name"
@@ -187,12 +271,27 @@ def _restores(sub: Subtopology, topic: str) -> bool:
 
 
 def _by_partition(plan: Plan, sub: Subtopology, committed: Mapping[TopicPartition, str]) -> dict[int, _Found]:
-    """The notes in the inputs of each task of a sub-topology."""
+    """The latest notes in the inputs of each task of a sub-topology."""
     texts: dict[int, list[str]] = {}
     for tp, text in committed.items():
         if plan.reader_of(tp.topic) is sub:
             texts.setdefault(tp.partition, []).append(text)
-    return {partition: _found(each) for partition, each in texts.items()}
+    return {partition: _found(_latest(each)) for partition, each in texts.items()}
+
+
+def _latest(texts: Sequence[str]) -> list[str]:
+    edition = latest_edition(texts)
+    return [text for text in texts if _edition(text) == edition]
+
+
+def _written(plan: Plan, sub: Subtopology) -> list[str]:
+    """The repartition topics to which a sub-topology writes."""
+    internal = {topic for each in plan.subtopologies for topic in each.repartitioned}
+    return sorted(internal.intersection(sub.sink_topics))
+
+
+def _short(topic: str) -> str:
+    return hashlib.blake2s(topic.encode(), digest_size=4).hexdigest()
 
 
 def comes_from(sub: Subtopology, store: str, topic: str) -> bool:
@@ -204,9 +303,11 @@ def comes_from(sub: Subtopology, store: str, topic: str) -> bool:
     )
 
 
-def _found(texts: Iterable[str]) -> _Found:
+def _found(texts: Sequence[str]) -> _Found:
     rows: dict[str, set[str]] = {}
     partitions: set[int] = set()
+    records: set[str] = set()
+    writes: set[str] = set()
     origins: set[str] = set()
     last: set[str] = set()
     for text in texts:
@@ -217,6 +318,10 @@ def _found(texts: Iterable[str]) -> _Found:
         for name in names:
             if name.startswith(_PARTITIONS):
                 partitions.add(int(name.removeprefix(_PARTITIONS)))
+            elif name.startswith(_RECORDS):
+                records.add(name.removeprefix(_RECORDS))
+            elif name.startswith(_WRITES):
+                writes.update(name.removeprefix(_WRITES).split(","))
             store, found, written = name.removeprefix(_ELSEWHERE).removeprefix(_STORE).partition(": ")
             if found and name.startswith((_STORE, _ELSEWHERE)):
                 rows.setdefault(store, set()).add(written)
@@ -224,4 +329,13 @@ def _found(texts: Iterable[str]) -> _Found:
                     origins.add(store)
     by_store = {store: frozenset(each) for store, each in rows.items()}
     by_task = bool(last or by_store)
-    return _Found(by_store, frozenset(partitions), frozenset(origins), last == {_ALL}, by_task)
+    return _Found(
+        rows=by_store,
+        partitions=frozenset(partitions),
+        records=frozenset(records),
+        writes=frozenset(writes),
+        edition=latest_edition(texts),
+        origins=frozenset(origins),
+        all=last == {_ALL},
+        by_task=by_task,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 from streamapp._base.counted import counted
@@ -27,7 +28,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.record_loop import RecordLoop
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
-from streamapp.engine.store_notes import notes_for
+from streamapp.engine.store_notes import EDITION, notes_differ, notes_for
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own
 from streamapp.errors import InvalidStoreError, StreamsError
@@ -102,6 +103,7 @@ class Task(CurrentRecord):
         """The value of `with_offsets` that the metadata of each offset of this task notes since the last commit."""
         self._before: Mapping[TopicPartition, str] = {}
         """The metadata of the offsets at the start of this task."""
+        self._latest_edition, self._recalled_edition = environment.edition, -1
         self._has_tables = any(sub.changelog_topics for sub in plan.subtopologies)
         self._failures = Failures(self)
         self._async_steps = AsyncSteps(self, self._failures, environment.run_async)
@@ -354,8 +356,6 @@ class Task(CurrentRecord):
         Without these times, a restarted task would not know its stream time, and would accept late records for windows
         that are already closed.
         """
-        for topic in {tp.topic for tp in self._loop.queues} - self._notes.keys():
-            self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         topics = ""
         if self._has_tables:
             own = self.with_offsets.union(tp.topic for tp in self.positions)
@@ -364,7 +364,7 @@ class Task(CurrentRecord):
             partition: self._times.encode(
                 queue.partition_time,
                 self._topic_ids.get(partition.topic),
-                self._notes[partition.topic],
+                self._notes_of(partition.topic),
                 len(self._loop.queues),
                 topics,
             )
@@ -376,17 +376,35 @@ class Task(CurrentRecord):
         """The inputs with an offset from before the start, whose metadata the next commit has to renew.
 
         The metadata may not note all `with_offsets`. If the offset of another input is lost, only the metadata of these
-        offsets can tell. The metadata may also have a number that is too large by now (`RememberedTimes.may_fall`).
+        offsets can tell. The metadata may also have a number that is too large by now (`RememberedTimes.may_fall`), or
+        notes of another version of the application.
         """
         if self._times.may_fall:
             return list(self._before)
-        if not self._has_tables or len(self._noted) == len(self.with_offsets):
+        if len(self._noted) == len(self.with_offsets):
             return []
         return [
             tp
             for tp, text in self._before.items()
-            if self.with_offsets - noted_as_own([text], self.with_offsets)
+            if (self._has_tables and self.with_offsets - noted_as_own([text], self.with_offsets))
+            or notes_differ(text, self._notes_of(tp.topic))
         ]
+
+    def _notes_of(self, topic: str) -> Sequence[str]:
+        """The notes about stores in the metadata of an input."""
+        if topic not in self._notes:
+            self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
+        return self._notes[topic]
+
+    @cached_property
+    def _edition(self) -> int:
+        """The number under `EDITION` in commits. -1: the group has no number yet."""
+        before, latest = self._before.items(), self._latest_edition
+        if any(notes_differ(text, self._notes_of(tp.topic)) for tp, text in before):
+            return max(latest, self._recalled_edition, 0) + 1
+        if not before and latest:  # a new task of a version that may be new
+            return latest + 1
+        return self._recalled_edition
 
     def continue_from(self, metadata: Mapping[TopicPartition, str]) -> None:
         """Takes the metadata that an earlier task has committed with its offsets. Called before `init`."""
@@ -396,6 +414,7 @@ class Task(CurrentRecord):
             time = self._times.recall(text)
             self._loop.partition_times[partition] = time
             self.stream_time = max(self.stream_time, time)
+        self._recalled_edition = self._times.remember(EDITION, lambda: self._edition)
 
     # ------------------------------------------------------------------ for stores and operators
 

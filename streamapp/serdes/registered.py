@@ -5,6 +5,8 @@ The registry gives the schema an id, which the serde writes before each value or
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Literal
@@ -27,7 +29,7 @@ from streamapp.serdes.schema_registry import (
     default_registry,
 )
 
-__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy", "objected"]
+__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy", "objected", "own_schema"]
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
 """The rule for the name of a subject. The three rules give ``<topic>-value`` (of a key ``<topic>-key``), ``<record>``
@@ -216,6 +218,25 @@ class Registered:
             "schema_id_in": self.schema_id_in,
             "references": self.references,
         }
+
+
+def own_schema(serde: object) -> str | None:
+    """A short hash of the schema whose id a serde, or the serde inside, writes into its bytes.
+
+    None if the serde has no schema, or if a version of the subject decides (``version``).
+
+    >>> from streamapp.serdes import AvroSerde, StringSerde
+    >>> own_schema(AvroSerde("string")), own_schema(StringSerde())
+    ('e1fed3de', None)
+    """
+    found = getattr(serde, "registered", None)
+    if isinstance(found, Registered):
+        text = f"{found.format} {json.dumps(found.whole)}"
+        return (
+            None if found.version is not None else hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
+        )
+    inner = getattr(serde, "inner", None)
+    return None if inner is None else own_schema(inner)
 
 
 def objected(subject: str, version: int, schema_id: int, why: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from streamapp._base.names import persistent_serde_name
 from streamapp.errors import InvalidStoreError
 from streamapp.serdes.base import Serde
+from streamapp.serdes.registered import own_schema
 from streamapp.state.store_kind import StoreKind
 
 if TYPE_CHECKING:
@@ -19,7 +20,29 @@ else:
 
     S = TypeVar("S", covariant=True)
 
-__all__ = ["StoreSpec"]
+__all__ = ["StoreSpec", "of_other_keys", "same_rows"]
+
+_KEY_SCHEMA = ", key schema "
+
+
+def same_rows(one: str, other: str) -> bool:
+    """True if two texts of `StoreSpec.changelog_rows` describe rows that are read in the same way.
+
+    The texts of earlier releases do not name the schema of keys.
+
+    >>> same_rows("sessions, A/B, key schema 1f", "sessions, A/B"), same_rows("sessions, A/B", "sessions, A/C")
+    (True, False)
+    """
+    return one == other or (_rows(one) == _rows(other) and (_KEY_SCHEMA in one) != (_KEY_SCHEMA in other))
+
+
+def of_other_keys(one: str, other: str) -> bool:
+    """True if two texts of `StoreSpec.changelog_rows` differ in the schema of keys only."""
+    return _rows(one) == _rows(other) and not same_rows(one, other)
+
+
+def _rows(words: str) -> str:
+    return words.partition(_KEY_SCHEMA)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +88,9 @@ class StoreSpec(Generic[S]):
     def changelog_rows(self) -> str:
         """The words that describe the rows of the changelog in the metadata of committed offsets, with the serdes.
 
+        If the bytes of a key have the id of a schema, the words have a hash of this schema. A key with another schema
+        has other bytes, and does not find its row.
+
         >>> from streamapp import LongSerde, Stores, StringSerde
         >>> Stores.window("days", StringSerde(), LongSerde(), retention=60_000, window_size=6_000).changelog_rows
         'windows of 6000 ms, StringSerde/LongSerde'
@@ -72,7 +98,9 @@ class StoreSpec(Generic[S]):
         key, value = (
             persistent_serde_name(serde, with_sizes=True) for serde in (self.key_serde, self.value_serde)
         )
-        return f"{self.kind.changelog_rows}, {key}/{value}"
+        schema = own_schema(self.key_serde)
+        end = "" if schema is None else f"{_KEY_SCHEMA}{schema}"
+        return f"{self.kind.changelog_rows}, {key}/{value}{end}"
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, StoreKind):

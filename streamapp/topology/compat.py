@@ -6,7 +6,7 @@ read them wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -18,6 +18,7 @@ from streamapp.serdes.json_changes import JsonMisfit, json_misfit
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.schema_diff import summary
 from streamapp.state.kinds import Versioned, same_changelog
+from streamapp.state.spec import of_other_keys, same_rows
 from streamapp.topology.nodes import USER_PROCESSOR
 from streamapp.topology.plan import Plan
 from streamapp.topology.snapshot import FORMAT, snapshot
@@ -292,7 +293,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 f"it was called {old_name} and would begin empty: what it holds stays in the old changelog",
                 f'Keep the name: Materialized("{old_name}"), or the name= of its operator',
             )
-        elif set(after[name]["reads"]) & _read_topics(old):
+        elif _above(new, after[name].get("origins") or after[name]["reads"]) & _read_topics(old):
             yield Finding(
                 Need.MIGRATION,
                 f"store {name}",
@@ -360,7 +361,7 @@ _KEEP_VERSIONS = (
 def _changes(
     old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[tuple[Need, str, str]]:
-    if _users(old) != _users(new) or _from_elsewhere(old, new):
+    if _other_writers(old, new) or _from_elsewhere(old, new):
         yield (
             Need.RESET,
             f"the name belongs to something else now: it was {_origin(old)}, it is {_origin(new)}",
@@ -376,6 +377,7 @@ def _changes(
             _REBUILD,
         )
     yield from _unreadable_json(old, new)
+    yield from _other_keys(old, new)
     if old["kind"] != new["kind"]:
         if same_changelog(old["kind"], new["kind"]):
             yield (
@@ -392,15 +394,22 @@ def _changes(
             "its rows on disk have an index by time only with final results; the changelog serves both",
             _RESTORE,
         )
-    same_rows = _same_rows(old, new)
-    if old["window_size_ms"] != new["window_size_ms"] and not same_rows:
+    fits = _same_rows(old, new)
+    if old["window_size_ms"] != new["window_size_ms"] and not fits:
         yield (
             Need.RESET,
             f"its windows change from {old['window_size_ms']} to {new['window_size_ms']} ms: "
             "old windows would be read as if they had the new size",
             _REBUILD,
         )
-    elif same_rows is False and old["kind"] == new["kind"] and not serdes:
+    elif fits is False and of_other_keys(old["rows"], new["rows"]):
+        yield (
+            Need.RESET,
+            "the schema of its keys changes. The bytes of a key begin with the id of its schema, so no key would find "
+            "its old row",
+            f"Keep the schema of keys. {_REBUILD}",
+        )
+    elif fits is False and old["kind"] == new["kind"] and not serdes:
         yield (
             Need.RESET,
             f"its rows change from {old['rows']} to {new['rows']}: old rows would be read like new ones",
@@ -410,22 +419,46 @@ def _changes(
     yield from _inputs(old, new, old_plan, new_plan)
 
 
-def _users(store: Snapshot) -> set[str]:
-    """The operators of a store. A join of a stream with itself keeps the same rows in one store as in two stores."""
-    return {"StreamStreamJoin" if kind == "StreamStreamSelfJoin" else kind for kind in store["operators"]}
+def _other_keys(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
+    """Another type of `JsonSerde` for the keys of a store. A new field changes the bytes of each key, for example."""
+    before, after = (version.get("json", {}).get("key") for version in (old, new))
+    if before and after and before != after:
+        yield (
+            Need.MIGRATION,
+            "the type of its keys changes: a key with other bytes does not find its old row",
+            "Make sure that all keys keep their bytes, or reset",
+        )
+
+
+def _other_writers(old: Snapshot, new: Snapshot) -> bool:
+    """True if other operators write the store. Operators that only read its rows may come and go."""
+    # Snapshots from before 29 November 2026 have no "writers".
+    part = "writers" if old.get("writers") and new.get("writers") else "operators"
+    # A join of a stream with itself keeps the same rows in one store as in two stores.
+    before, after = (
+        {"StreamStreamJoin" if kind == "StreamStreamSelfJoin" else kind for kind in store[part]}
+        for store in (old, new)
+    )
+    return before != after
+
+
+def _rows_from(old: Snapshot, new: Snapshot) -> tuple[set[str], set[str]]:
+    """The topics whose records become rows, in both versions."""
+    # Snapshots from before 27 November 2026 have no "origins".
+    part = "origins" if old.get("origins") and new.get("origins") else "reads"
+    return set(old[part]), set(new[part])
 
 
 def _same_rows(old: Snapshot, new: Snapshot) -> bool | None:
     """True if the rows of two stores are read in the same way. None: the snapshots do not say."""
     # Snapshots from before 27 November 2026 have no "rows".
-    return old["rows"] == new["rows"] if "rows" in old and "rows" in new else None
+    return same_rows(old["rows"], new["rows"]) if "rows" in old and "rows" in new else None
 
 
 def _from_elsewhere(old: Snapshot, new: Snapshot) -> bool:
     """True if the rows of the two versions come from records of other topics."""
-    # Snapshots from before 27 November 2026 have no "origins".
-    part = "origins" if old.get("origins") and new.get("origins") else "reads"
-    return not set(old[part]) & set(new[part])
+    before, after = _rows_from(old, new)
+    return not before & after
 
 
 def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
@@ -464,11 +497,12 @@ def _kept(old: Snapshot, new: Snapshot) -> Iterator[tuple[Need, str, str]]:
 def _inputs(
     old: Snapshot, new: Snapshot, old_plan: Snapshot, new_plan: Snapshot
 ) -> Iterator[tuple[Need, str, str]]:
-    came = sorted(set(new["reads"]) - set(old["reads"]))
+    before, after = _rows_from(old, new)
+    came = sorted(after - before)
     if not came:
         return
     through = [topic for topic in came if topic in new_plan["repartition_topics"]]
-    left = sorted(set(old["reads"]) - set(new["reads"]))
+    left = sorted(before - after)
     if through and left:
         yield (
             Need.RESET,
@@ -517,6 +551,16 @@ def _repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
                 "Stop what writes to the application's inputs, wait until its lag is 0, then deploy",
             )
             continue
+        # Snapshots from before 29 November 2026 have no "records".
+        written, read = before[name].get("records"), after[name].get("records")
+        if written and read and written != read:
+            yield Finding(
+                Need.MIGRATION,
+                f"repartition topic {name}",
+                f"its records were written by {written} and would be read by {read}: records that have not been "
+                "processed cannot be read, or are read wrongly",
+                "Stop what writes to the application's inputs, wait until its lag is 0, stop all workers, then deploy",
+            )
         for need, why, remedy in _unreadable_json(before[name], after[name]):
             yield Finding(need, f"repartition topic {name}", why, remedy)
         if before[name]["partitions"] != after[name]["partitions"]:
@@ -637,6 +681,17 @@ def _table(subject: str, old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             "wrongly",
             "Keep it, or take the application back to its beginning: streamapp reset",
         )
+
+
+def _above(plan: Snapshot, topics: Iterable[str]) -> set[str]:
+    """The topics, and those whose records reach them through repartition topics."""
+    found, before = set(topics), 0
+    while len(found) > before:
+        before = len(found)
+        for sub in plan["subtopologies"].values():
+            if found & plan["repartition_topics"].keys() & set(sub["sink_topics"]):
+                found.update(sub["source_topics"])
+    return found
 
 
 def _read_topics(plan: Snapshot) -> set[str]:

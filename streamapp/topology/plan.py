@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from streamapp._base.names import persistent_name
+from streamapp._base.names import persistent_name, persistent_serde_name
 from streamapp._base.offset_reset import OffsetReset
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
@@ -131,14 +131,13 @@ class Subtopology:
         return above
 
     @cached_property
-    def origins(self) -> Mapping[str, frozenset[str]]:
-        """Store -> the names of the sources whose records reach the operator that writes the store.
+    def writers(self) -> Mapping[str, tuple[ProcessorNode, ...]]:
+        """Store -> the nodes that write the store.
 
         Among the operators of the DSL, the first one with the store writes, and the others read. Each processor of a
         user may write.
         """
-        above = self.sources_above
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, tuple[ProcessorNode, ...]] = {}
         of_users: set[str] = set()
         for node in self.nodes:
             if not isinstance(node, ProcessorNode):
@@ -147,7 +146,30 @@ class Subtopology:
                 if store not in found and node.operator_name in _OF_USERS:
                     of_users.add(store)
                 if store not in found or store in of_users:
-                    found[store] = found.get(store, frozenset()) | above[node.name]
+                    found[store] = (*found.get(store, ()), node)
+        return found
+
+    @cached_property
+    def origins(self) -> Mapping[str, frozenset[str]]:
+        """Store -> the names of the sources whose records reach the `writers` of the store."""
+        above = self.sources_above
+        return {
+            store: frozenset(chain(*(above[node.name] for node in nodes)))
+            for store, nodes in self.writers.items()
+        }
+
+    @cached_property
+    def repartitioned(self) -> Mapping[str, str]:
+        """Repartition topic that the sub-topology reads -> the words that describe its records: the serdes of keys and
+        values."""
+        found = {}
+        for topic in self.repartition_topics:
+            source = next(each for each in self.sources if topic.name in each.topics)
+            key, value = (
+                persistent_serde_name(serde, with_sizes=True)
+                for serde in (source.key_serde, source.value_serde)
+            )
+            found[topic.name] = f"{key}/{value}"
         return found
 
     def store(self, name: str) -> StoreSpec:
@@ -268,17 +290,20 @@ class Plan:
     @cached_property
     def topic_roles(self) -> Mapping[str, str]:
         """Source topic or pattern -> a hash of the stores of its tasks, and of the repartition topics that they read
-        and write.
+        and write, with their serdes.
 
         Two versions of an application may share the partitions of a topic only if both have the same hash. Otherwise
-        the tables of one version lack the records that the other version processes.
+        the tables of one version lack the records that the other version processes. Or one version cannot read the
+        records of the other.
         """
-        internal = {topic.name for topic in self.internal_topics}
+        repartitioned = {
+            name: words for sub in self.subtopologies for name, words in sub.repartitioned.items()
+        }
         roles = {}
         for sub in self.subtopologies:
             parts = {f"store {spec.name}: {spec.changelog_rows}" for spec in sub.stores}
-            parts.update(f"repartition {name}" for name in internal.intersection(sub.sink_topics))
-            parts.update(f"repartition {topic.name}" for topic in sub.repartition_topics)
+            names = sub.repartitioned.keys() | (repartitioned.keys() & set(sub.sink_topics))
+            parts.update(f"repartition {name}: {repartitioned[name]}" for name in names)
             role = hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()[:16]
             patterns = [source.pattern.pattern for source in sub.sources if source.pattern]
             roles.update(dict.fromkeys([*sub.source_topics, *patterns], role))

@@ -38,7 +38,11 @@ def snapshot(plan: Plan) -> dict[str, Any]:
         "state_format": STATE_FORMAT,
         "subtopologies": {str(sub.id): _subtopology(sub) for sub in plan.subtopologies},
         "repartition_topics": {
-            topic.name: {"partitions": topic.partitions, "json": _read_as_json(topic.name, sub)}
+            topic.name: {
+                "partitions": topic.partitions,
+                "records": sub.repartitioned[topic.name],
+                "json": _read_as_json(topic.name, sub),
+            }
             for sub in plan.subtopologies
             for topic in sub.repartition_topics
         },
@@ -93,6 +97,7 @@ def _store(spec: StoreSpec, sub: Subtopology) -> dict[str, Any]:
         "json": _json(spec.key_serde, spec.value_serde),
         "subtopology": sub.id,
         "operators": sorted({node.operator_name for node in owners}),
+        "writers": sorted({node.operator_name for node in sub.writers.get(spec.name, ())}),
         "reads": sorted({topic for node in owners for topic in _topics_above(node, by_name)}),
         "origins": sorted(
             {

@@ -122,6 +122,51 @@ def test_records_in_a_repartition_topic_of_another_version_are_not_lost(cluster:
     consumer.close()
 
 
+def test_records_in_a_repartition_topic_are_not_read_with_other_serdes(cluster: Cluster) -> None:
+    """Workers of two versions ran side by side, and each took the records of the other version for its own. Records
+    that waited were read with the new serdes, too."""
+    between = f"{cluster.id}-by-key-repartition"
+    first = cluster.start(app="versions_app", VERSION="named")
+    cluster.feed(200)
+    cluster.counted()
+    beside = cluster.start("beside", app="versions_app", VERSION="named-bytes")
+    until(lambda: not beside.alive, 60.0, cluster.story)
+    assert beside.wait() != 0
+    said = " ".join(beside.text().split())
+    assert f"tasks that read {between} have other stores or repartition topics in this version" in said
+    assert first.terminate() == 0
+
+    cluster.feed(20, topic=between)
+    cluster.produced += 20
+    after = cluster.start("after", app="versions_app", VERSION="named-bytes")
+    assert after.wait() != 0
+    said = " ".join(after.text().split())
+    assert f"the repartition topic {between} has records that StringSerde/StringSerde have written" in said
+    assert "This version would read them with StringSerde/BytesSerde" in said
+
+    for version in ("named", "named-bytes"):
+        worker = cluster.start(version, app="versions_app", VERSION=version)
+        cluster.feed(20)
+        cluster.counted()
+        assert worker.terminate() == 0
+
+
+def test_a_repartition_topic_that_comes_back_is_refused_with_the_tables_behind_it(cluster: Cluster) -> None:
+    """A version without the tables behind a repartition topic was followed by the version before. The tables silently
+    lacked the records between."""
+    for version in ("named", "none"):
+        cluster.feed(100)
+        worker = cluster.start(version, app="versions_app", VERSION=version)
+        until(lambda: cluster.committed() >= cluster.produced, 60.0, cluster.story)
+        assert worker.terminate() == 0
+
+    back = cluster.start("back", app="versions_app", VERSION="named")
+    assert back.wait() != 0
+    said = " ".join(back.text().split())
+    assert f"did not write to the repartition topic {cluster.id}-by-key-repartition" in said
+    assert "The tables behind the topic lack all records since an earlier version" in said
+
+
 def test_a_worker_whose_version_has_other_stores_does_not_work_beside_the_others(cluster: Cluster) -> None:
     """Two versions of an application ran in one group without a word. The records of the partitions of the version
     without the table were missing in the table."""

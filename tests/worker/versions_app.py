@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import os
 
-from streamapp import App, LongSerde, Materialized, StreamsBuilder, StreamsConfig, StringSerde, TimeWindows
+from streamapp import (
+    App,
+    BytesSerde,
+    LongSerde,
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TimeWindows,
+)
 
 TEXT = StringSerde()
 
@@ -20,6 +29,12 @@ def topology(version: str, source: str, sink: str) -> StreamsBuilder:
             stream = stream.filter(lambda key, value: True)
         by_value = stream.select_key(lambda key, value: key).group_by_key()
         by_value.count().to_stream().to(sink, value_serde=LongSerde())
+        return builder
+    if version.startswith("named"):
+        serdes = {"key_serde": TEXT, "value_serde": BytesSerde() if version == "named-bytes" else TEXT}
+        grouped = builder.stream(source, **serdes).group_by(lambda key, value: key, name="by-key", **serdes)
+        counts = grouped.count(materialized=Materialized("all"))
+        counts.to_stream().to(sink, value_serde=LongSerde())
         return builder
     stream = builder.stream(source)
     if version == "one-loud":

@@ -195,6 +195,9 @@ class FilterView(_DerivedView):
     negate: bool
     on_error: Answer | Chooser | None = None
 
+    def bind_with_bytes(self, ctx: NodeContext, *, decoded: bool = True) -> RowReader:
+        return self.derive(ctx, self.parent.bind_with_bytes(ctx))  # the predicate needs the value
+
     def derive(self, ctx: NodeContext, read: Callable[..., Any]) -> Callable[..., Any]:
         predicate, negate = self.predicate, self.negate
         fits = or_none(lambda key, value: bool(predicate(key, value)) is not negate, self.on_error)

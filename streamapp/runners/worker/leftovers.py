@@ -1,4 +1,5 @@
-"""Records of an earlier version in repartition topics that no operator of this version reads."""
+"""Records of an earlier version in repartition topics that no operator of this version reads, or reads with other
+serdes."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from collections.abc import Callable, Mapping
 from streamapp.broker.bounded_reads import with_records
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
-from streamapp.engine.store_notes import by_task
+from streamapp.engine.store_notes import by_task, written_otherwise
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
 from streamapp.topology.plan import Plan
 
-__all__ = ["check_nothing_left", "tell_left_by_agents"]
+__all__ = ["check_nothing_left", "check_readable", "tell_left_by_agents"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -43,6 +44,36 @@ def check_nothing_left(
             "If only the generated name has changed, give the operator the old name. Otherwise stop what writes to the "
             "inputs, and run the version before. Stop all workers when `streamapp offsets show --group "
             f"{plan.application_id}` shows no lag of the topic. To give the records up, delete the topic"
+        )
+
+
+def check_readable(
+    plan: Plan,
+    admin: LastingAdmin,
+    committed: Mapping[TopicPartition, tuple[int, str]],
+    timeout: float = 60.0,
+) -> None:
+    """Raises `TopologyError` if records wait in a repartition topic that an earlier version has written with other
+    serdes.
+
+    This version could not read the records, or would read other values. ``committed`` has the offset and the metadata
+    of all inputs.
+    """
+    written: dict[TopicPartition, str] = {}
+    for sub in plan.subtopologies:
+        for tp, (_, metadata) in committed.items():
+            if tp.topic in sub.repartitioned and (words := written_otherwise(sub, tp.topic, metadata)):
+                written[tp] = words
+    starts = {tp: committed[tp][0] for tp in written}
+    for tp in sorted(with_records(consumer_settings(plan.config), admin, starts, timeout)):
+        read = next(
+            sub.repartitioned[tp.topic] for sub in plan.subtopologies if tp.topic in sub.repartitioned
+        )
+        raise TopologyError(
+            f"the repartition topic {tp.topic} has records that {written[tp]} have written, from offset "
+            f"{starts[tp]} of partition {tp.partition} on. This version would read them with {read}. Stop what writes "
+            "to the inputs, and run the version before. Stop all workers when `streamapp offsets show --group "
+            f"{plan.application_id}` shows no lag of the topic, then start this version"
         )
 
 

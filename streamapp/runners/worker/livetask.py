@@ -184,5 +184,7 @@ class TaskOpener:
             for topic in self.topics.sources[sub.id]
             if id.partition < self.topics.partitions[topic]
         ]
-        environment = replace(self._environment, with_offsets=self.topics.with_offsets)
+        environment = replace(
+            self._environment, with_offsets=self.topics.with_offsets, edition=self.topics.edition
+        )
         return LiveTask(environment, sub, id, self._home, inputs)

@@ -360,9 +360,10 @@ class StreamsRuntime(WorkerView):
             self._on_failure(
                 TopologyError(
                     f"tasks that read {conflict} have other stores or repartition topics in this version of the "
-                    "application than in the version of the worker that leads the group. The tables of each version "
-                    "would lack the records that workers of the other version process. Stop all workers of the other "
-                    "version before this worker starts; `streamapp compat` compares two versions"
+                    "application than in the version of the worker that leads the group, or other serdes of these. "
+                    "Tables of each version would lack the records that workers of the other version process. Stop "
+                    "all workers of the other version before this worker starts; `streamapp compat` compares two "
+                    "versions"
                 )
             )
             return

@@ -12,14 +12,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
-from streamapp.engine.store_notes import check_stores
+from streamapp.engine.store_notes import check_stores, latest_edition
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_new_partitions
 from streamapp.runners.lost_offsets import OffsetCheck
 from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
-from streamapp.runners.worker.leftovers import check_nothing_left
+from streamapp.runners.worker.leftovers import check_nothing_left, check_readable
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "create_topics", "existing_topics", "offset_check", "prepare_topics"]
@@ -41,6 +41,8 @@ class Topics:
     """The `first_new_partitions` at the start of the worker."""
     from_outside: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The offsets that another tool had set at the start of the worker, before tables had rows."""
+    edition: int = 0
+    """The largest edition of the notes in committed offsets at the start of the worker."""
 
     def task_count(self, subtopology: Subtopology) -> int:
         return max((self.partitions[topic] for topic in self.sources[subtopology.id]), default=0)
@@ -67,7 +69,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - A source topic was deleted and created anew since the group has committed its offsets.
     - Tables have rows, but another tool has set offsets of the group, or some offsets are lost.
     - A store would read rows that another definition has written.
-    - An earlier version of the application has left records in a repartition topic that no operator reads now.
+    - An earlier version has left records in a repartition topic that no operator reads now, or reads with other serdes.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     positions = _committed(plan, existing_topics(plan, admin, timeout), timeout)
@@ -99,11 +101,13 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     for sub in plan.subtopologies:
         _check_changelogs(plan, sub, committed.intersection(_above(plan, sub, sources)), existing, counts)
     check_nothing_left(plan, admin, existing, timeout)
+    check_readable(plan, admin, there, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     with_offsets = frozenset(tp.topic for tp, (offset, _) in positions.items() if offset >= 0)
     first_new = first_new_partitions({tp: offset for tp, (offset, _) in there.items()})
-    return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside)
+    edition = latest_edition(text for _, text in there.values())
+    return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside, edition)
 
 
 def offset_check(plan: Plan, admin: LastingAdmin, timeout: float) -> OffsetCheck:

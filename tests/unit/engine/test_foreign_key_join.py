@@ -144,6 +144,38 @@ def test_nobody_is_asked_again_in_order() -> None:
     assert written[0] == written[1]
 
 
+class Tagged(Serde[str]):
+    """Bytes that begin with the id of a schema, which another version of the application changes."""
+
+    tag = b"1"
+
+    def serialize(self, value: str) -> bytes:
+        return self.tag + value.encode()
+
+    def deserialize(self, data: bytes) -> str:
+        return data[1:].decode()
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_left_row_that_was_written_with_another_schema_gets_answers(
+    filtered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a new schema of the left values, each change of a right row was dropped, if the left table was a filter."""
+    text, tagged = StringSerde(), Tagged()
+    builder = StreamsBuilder()
+    left = builder.table("left", key_serde=text, value_serde=tagged, materialized=Materialized("kept"))
+    if filtered:
+        left = left.filter(lambda key, value: True)
+    right = builder.table("right", key_serde=text, value_serde=text)
+    joined = left.join(right, lambda one, other: one + other, foreign_key=lambda value: value)
+    joined.to_stream().to("out", key_serde=text, value_serde=text)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("left", text, tagged).pipe_input("k", "x")
+        monkeypatch.setattr(Tagged, "tag", b"2")
+        driver.create_input_topic("right", text, text).pipe_input("x", "y")
+        assert driver.create_output_topic("out", text, text).read_values() == ["xy"]
+
+
 class CountingSerde(JsonSerde[str]):
     def __init__(self) -> None:
         super().__init__(str)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from streamapp import (
+    AvroSerde,
     IntegerSerde,
     JoinWindows,
     Materialized,
@@ -24,7 +25,15 @@ from streamapp import (
     Topology,
 )
 from streamapp.engine.metadata import RememberedTimes, decode_metadata, encode_metadata
-from streamapp.engine.store_notes import by_task, check_notes, check_stores, notes_for, unnoted, without_notes
+from streamapp.engine.store_notes import (
+    EDITION,
+    by_task,
+    check_notes,
+    check_stores,
+    notes_for,
+    unnoted,
+    without_notes,
+)
 from streamapp.engine.topic_notes import note_of_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
@@ -124,6 +133,73 @@ def test_another_serde_is_refused_unless_its_class_has_the_old_name() -> None:
         TopologyError, match="has values by key, StringSerde/StringSerde.*attribute persistent_name"
     ):
         check_notes(plan(counted("in", "last", IntegerSerde())), old)
+
+
+def rekeyed(name: str | None) -> Plan:
+    """An application with a repartition topic of this name, or with none."""
+
+    def build(builder: StreamsBuilder) -> None:
+        stream = builder.stream("in", key_serde=TEXT, value_serde=TEXT)
+        if name is not None:
+            grouped = stream.group_by(lambda key, value: value, key_serde=TEXT, value_serde=TEXT, name=name)
+            grouped.count(materialized=Materialized("counts"))
+
+    return plan(build)
+
+
+def in_edition(edition: int, text: str) -> str:
+    time, names = decode_metadata(text)
+    return encode_metadata(time, names | {EDITION: edition})
+
+
+def test_tables_behind_a_repartition_topic_to_which_a_version_did_not_write() -> None:
+    with_it, without, between = rekeyed("r"), rekeyed(None), "app-r-repartition"
+    first = committed(with_it, "in", between)
+    check_stores(with_it, first, COUNTS)
+    later = {INPUT: in_edition(1, committed(without, "in")[INPUT])}
+    with pytest.raises(TopologyError, match="did not write to the repartition topic app-r-repartition"):
+        check_stores(with_it, first | later, COUNTS)
+    # An idle task still has the notes of the first version.
+    idle = {TopicPartition("in", 1): first[INPUT]}
+    with pytest.raises(TopologyError, match="did not write to the repartition topic app-r-repartition"):
+        check_stores(with_it, first | later | idle, COUNTS)
+    # The version that adds the topic begins in edition 2. The task of the input may not have committed yet.
+    begun = {tp: in_edition(2, text) for tp, text in committed(with_it, between).items()}
+    check_stores(with_it, later | begun, COUNTS)
+    check_stores(with_it, later, COUNTS)
+
+
+def test_an_input_that_a_version_does_not_read_has_old_notes() -> None:
+    """The notes of an input that only the first and the third version read named a store that the second did not
+    have."""
+    both, one = many(2), many(1)
+    notes = committed(both, "a") | {INPUT: in_edition(1, committed(one, "in")[INPUT])}
+    assert unnoted(both, notes) == {"store-1"}
+
+
+def keyed(schema: object, version: int | None = None) -> Plan:
+    key = AvroSerde(schema, version=version)
+    kept = Materialized("counts", key_serde=key)
+    return plan(
+        lambda builder: (
+            builder.stream("in", key_serde=key, value_serde=TEXT).group_by_key().count(materialized=kept)
+        )
+    )
+
+
+def test_keys_with_another_schema_are_refused() -> None:
+    """Each table silently began anew beside its old rows, because the bytes of a key have the id of its schema."""
+    fields = [{"name": "id", "type": "string"}]
+    old = {"type": "record", "name": "Depot", "fields": fields}
+    new = {**old, "fields": [*fields, {"name": "zone", "type": "string", "default": ""}]}
+    check_notes(keyed(old), committed(keyed(old), "in"))
+    with pytest.raises(TopologyError, match="so no key would find its old row"):
+        check_notes(keyed(new), committed(keyed(old), "in"))
+    check_notes(keyed(new, version=1), committed(keyed(old, version=1), "in"))
+    of_earlier_release = encode_metadata(
+        5, {"store counts: values by key, AvroSerde/LongSerde": 5, "all stores": 5}
+    )
+    check_notes(keyed(new), {INPUT: of_earlier_release})
 
 
 def test_kinds_with_the_same_changelog_may_follow_each_other() -> None:

@@ -24,7 +24,7 @@ from streamapp.engine.metadata import encode_metadata
 from streamapp.engine.runner_ports import InMemory, Position, StateHome, TaskEnvironment
 from streamapp.engine.task_session import Restoration, TaskSession, commit
 from streamapp.engine.topic_notes import note_of_topics, noted_by_task, noted_topics
-from streamapp.errors import BrokerError, TaskCorruptedError
+from streamapp.errors import BrokerError, TaskCorruptedError, TopologyError
 from streamapp.records import RecordBatch
 from streamapp.serdes import LongSerde
 from streamapp.state.backend import MemoryBackend, StateBackend, StateDamagedError
@@ -168,6 +168,39 @@ def test_the_first_inputs_of_very_many_keep_their_notes(monkeypatch: pytest.Monk
     assert task_session._bounded(positions) == positions | {others[1]: short}
     monkeypatch.setattr(task_session, "MOST_METADATA", 2 * len(text) + 2 * len(short.metadata))
     assert task_session._bounded(positions) == positions | dict.fromkeys(others, short)
+
+
+def versions(*stores: str) -> Plan:
+    """An application with two inputs and these stores."""
+    builder = StreamsBuilder()
+    grouped = builder.stream(["in", "other"], **TEXTS).group_by_key(**TEXTS)
+    for store in stores:
+        grouped.count(materialized=Materialized(store, key_serde=TEXT, value_serde=LongSerde()))
+    return builder.build().plan(StreamsConfig("app"))
+
+
+@pytest.mark.parametrize("without", [("one",), ()])
+def test_a_store_that_comes_back_is_noticed_although_an_input_is_idle(without: tuple[str, ...]) -> None:
+    """The offset of the idle input kept the notes of the first version. So the third one took the rows of the first,
+    and its table silently lacked the records of the second."""
+    committed = {IN: "", OTHER: ""}
+    for offset, stores in enumerate([("one", "two"), without]):
+        session = session_of(versions(*stores))
+        session.continue_from(committed, dict.fromkeys(committed, offset))
+        session.start()
+        for tp in [IN, OTHER] if offset == 0 else [IN]:
+            session.task.enqueue(tp, records(offset))
+        session.task.process()
+        positions = session.commit_positions()
+        committed |= {tp: position.metadata for tp, position in positions.items()}
+    assert positions[OTHER].offset == 1
+
+    back = session_of(versions("one", "two"))
+    back.continue_from(committed, {IN: 2, OTHER: 1})
+    with pytest.raises(
+        TopologyError, match="the last commit of the group is of a version without the store two"
+    ):
+        back.restore("two", records(0))
 
 
 def test_a_task_that_has_read_nothing_commits_where_it_began() -> None:

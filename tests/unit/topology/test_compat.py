@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from streamapp import (
+    AvroSerde,
     BufferConfig,
     ConfigError,
     EmitStrategy,
@@ -87,14 +89,74 @@ def sessions(emit):
     return describe
 
 
-def rekeyed(name, partitions=None):
+def rekeyed(name, partitions=None, value_serde=TEXT["value_serde"]):
     def describe(builder):
         stream = builder.stream("in", **TEXT).select_key(lambda k, v: v)
         stream.repartition(
-            key_serde=StringSerde(), value_serde=StringSerde(), name=name, partitions=partitions
+            key_serde=StringSerde(), value_serde=value_serde, name=name, partitions=partitions
         ).to("out")
 
     return describe
+
+
+def counted_by_value(store):
+    """A table behind a repartition topic."""
+    return lambda b: (
+        b.stream("in", **TEXT)
+        .group_by(lambda k, v: v, **TEXT, name="r")
+        .count(materialized=Materialized(store))
+    )
+
+
+def copied(*topics):
+    return lambda b: b.stream(list(topics), **TEXT).to("o")
+
+
+class Depot(msgspec.Struct, frozen=True):
+    id: str
+
+
+class ZonedDepot(Depot, frozen=True):
+    zone: str = ""
+
+
+DEPOT = {"type": "record", "name": "Depot", "fields": [{"name": "id", "type": "string"}]}
+
+
+def keyed(serde):
+    kept = Materialized("counts", key_serde=serde)
+    return lambda b: (
+        b.stream("in", key_serde=serde, value_serde=StringSerde()).group_by_key().count(materialized=kept)
+    )
+
+
+def looked_up(*others):
+    """A table, and operators that read its rows."""
+
+    def describe(builder):
+        table = builder.table("t", **TEXT, materialized=Materialized("t"))
+        builder.stream("in", **TEXT).to("out")
+        if "stream" in others:
+            builder.stream("more", **TEXT).join(table, lambda one, two: one).to("joined", **TEXT)
+        if "table" in others:
+            right = builder.table("r", **TEXT, materialized=Materialized("r"))
+            table.join(right, lambda one, two: one, foreign_key=lambda value: value, name="fk")
+
+    return describe
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (looked_up(), looked_up("stream")),
+        (looked_up("table"), looked_up()),
+        (looked_up(), looked_up("table")),
+    ],
+)
+def test_operators_that_only_read_a_store_may_come_and_go(old, new):
+    """The finding asked for a reset: the name of the store belonged to something else. Workers took the rows."""
+    (found,) = (f for f in compare_topologies(plan(old), plan(new)).findings if f.subject == "store t")
+    assert (found.need, found.why) == (Need.NOTHING, "unchanged")
 
 
 def both(*parts):
@@ -174,6 +236,12 @@ def test_functions_are_not_compared():
         (counts(), counts(logging=False), Need.MIGRATION, "no changelog any more"),
         (counts(logging=False), counts(), Need.RESET, "would lack the rows of before"),
         (counts(), both(counts(), counts("more")), Need.MIGRATION, "begins empty at the committed offsets"),
+        (
+            copied("in"),
+            both(copied("in"), counted_by_value("of-values")),
+            Need.MIGRATION,
+            "store of-values: new, and what it reads has been read before",
+        ),
         (rekeyed("by-value"), rekeyed("other"), Need.MIGRATION, "wait until its lag is 0"),
         (
             tried_again(Retry.by_key(then="skip")),
@@ -188,6 +256,25 @@ def test_functions_are_not_compared():
             "store look-up-retry-2-waiting: removed: nobody tries the records again",
         ),
         (rekeyed("r", 4), rekeyed("r", 8), Need.RESET, "partitions change from 4 to 8"),
+        (
+            keyed(AvroSerde(DEPOT)),
+            keyed(AvroSerde({**DEPOT, "doc": "new"})),
+            Need.RESET,
+            "store counts: the schema of its keys changes",
+        ),
+        (
+            keyed(JsonSerde(Depot)),
+            keyed(JsonSerde(ZonedDepot)),
+            Need.MIGRATION,
+            "store counts: the type of its keys changes: a key with other bytes",
+        ),
+        (
+            rekeyed("r"),
+            rekeyed("r", value_serde=JsonSerde()),
+            Need.MIGRATION,
+            "repartition topic app-r-repartition: its records were written by StringSerde/StringSerde and would be "
+            "read by StringSerde/JsonSerde",
+        ),
     ],
 )
 def test_what_a_change_needs(old, new, need, words):
@@ -222,10 +309,6 @@ def test_changes_without_consequences(old, new, words):
     changed = [f for f in findings if f.subject != "local state"]
     assert all(f.need is Need.NOTHING for f in changed)
     assert words is None or any(words in str(f) for f in changed)
-
-
-def copied(*topics):
-    return lambda b: b.stream(list(topics), **TEXT).to("o")
 
 
 @pytest.mark.parametrize(
