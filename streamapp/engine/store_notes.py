@@ -149,8 +149,8 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
     Another definition of the store may have written the rows, or an operator that reads other topics. A generated name
     of a store has a number, so a new operator may take the name of another one. ``committed`` has the metadata of all
     inputs. ``counts`` has the partition counts of the topics. If a topic serves as the changelog of a table, its count
-    must stay: a key would belong to another partition than its row. The last commit
-    may be of a version that did not write to a repartition topic. Then tables behind the topic lack records.
+    must stay: a key would belong to another partition than its row. The last commit may be of a version that did not
+    write to a repartition topic. Then tables behind the topic lack records.
     """
     check_notes(plan, committed)
     _check_written(plan, committed)

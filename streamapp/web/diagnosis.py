@@ -9,7 +9,7 @@ from typing import Literal
 
 from streamapp._base.counted import counted
 from streamapp.runners.worker.agents.assignor import WAITS_REMEDY, waits
-from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
+from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY
 from streamapp.web.sampler import Sampler
 from streamapp.web.view_source import InputStatus, TableInfo, TaskStatus, WorkerStatus
 
@@ -96,8 +96,17 @@ def _worker(sampler: Sampler) -> Iterator[Finding]:
                 "Each task processes records, and its tables can be read, when its restore is complete. Agents get "
                 "records when all tables of agents are restored.",
             )
-        case state if status.has_tasks and is_spare(state, status.tasks, status.standbys):
-            yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
+        case "running" if status.has_tasks and not status.tasks and not status.standbys:
+            if status.unread:
+                yield Finding(
+                    "warning",
+                    "worker",
+                    "The worker has no task: the leader of the group runs another version, which also reads "
+                    f"{', '.join(sorted(status.unread))}.",
+                    "Only workers of that version get tasks. Start this worker again with that version.",
+                )
+            else:
+                yield Finding("info", "worker", SPARE, f"{SPARE_REASON} {SPARE_REMEDY}")
 
 
 def _leaderless(status: WorkerStatus) -> Iterator[Finding]:

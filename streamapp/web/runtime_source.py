@@ -65,6 +65,7 @@ class RuntimeSource:
             agent_failed_records=streams.agent_failed_records,
             agents_wait_for=streams.agents_wait_for,
             missing_topics=streams.missing_topics,
+            unread=streams.unread,
             has_tasks=bool(streams.plan.subtopologies),
             lost_records=streams.lost_records,
             processed=streams.processed,

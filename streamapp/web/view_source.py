@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -159,6 +159,8 @@ class WorkerStatus:
     not wait."""
     missing_topics: Sequence[str] = ()
     """The topics that this worker reads, and that brokers have not told."""
+    unread: Collection[str] = ()
+    """The topics that tasks of the group's leader read, and this worker does not: the leader runs another version."""
     has_tasks: bool = True
     """False for an application with agents, consumers or global tables only, which never has tasks."""
     lost_records: Mapping[str, int] = field(default_factory=dict)

@@ -100,6 +100,12 @@ class StreamsAssignor(AgentAssignor):
             logger.info("the assignment may be from before a restart; the worker asks for a new one")
             self._ask_anew()
 
+    @property
+    def unread(self) -> frozenset[str]:
+        """The topics that tasks of the group's leader read, and this worker does not. The leader runs another version,
+        and gives tasks only to workers that read all of its topics."""
+        return self.placed - self.subscribed
+
     def _rejoin(self) -> None:
         self.app.streams.rejoin()
 

@@ -20,7 +20,6 @@ __all__ = [
     "TableInfo",
     "TaskInfo",
     "WorkerState",
-    "is_spare",
 ]
 
 WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stuck", "stopping", "failed"]
@@ -28,11 +27,6 @@ WorkerState = Literal["starting", "rebalancing", "restoring", "running", "stuck"
 SPARE = "The worker has no task, and no standby."
 SPARE_REASON = "There are more workers than tasks. Workers without a task do not make the application faster."
 SPARE_REMEDY = "Run fewer workers, or add partitions to the inputs (with `streamapp reset`)."
-
-
-def is_spare(state: object, tasks: object, standbys: object) -> bool:
-    """True for a worker that the application does not need: the group has assigned nothing to the worker."""
-    return state == "running" and not tasks and not standbys
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,11 @@ class WorkerView:
         return () if agents is None else agents.missing_topics
 
     @property
+    def unread(self) -> frozenset[str]:
+        """The topics that tasks of the group's leader read, and this worker does not (`StreamsAssignor.unread`)."""
+        return self._app.assignor.unread  # type: ignore[no-any-return]
+
+    @property
     def agents_wait_for(self) -> str | None:
         """The address of the leader, while the leader's agents need other topics and the agents here wait."""
         waits_for: str | None = self._app.assignor.waits_for

@@ -313,6 +313,10 @@ TWO_VIEWS: dict[str, Callable[[], tuple[tuple[Any, set[str]], tuple[Any, set[str
 }
 
 
+UNREAD = {"a version that merges one more topic": {"returns"}, "a version with a pattern": {"in"}}
+"""The topics of the leader's version that the other worker never reads."""
+
+
 @pytest.mark.parametrize("more_leads", [False, True], ids=["less-leads", "more-leads"])
 @pytest.mark.parametrize("views", TWO_VIEWS)
 def test_each_task_has_one_worker_whatever_topics_workers_know(views: str, more_leads: bool) -> None:
@@ -325,6 +329,7 @@ def test_each_task_has_one_worker_whatever_topics_workers_know(views: str, more_
     answers = leader.assign(FourEach(), told)
     run = [task for name, answer in answers.items() for task in tasks_of(members[name][0], answer)]
     assert sorted(run) == [TaskId(0, number) for number in range(PARTITIONS)]
+    assert members["less"][0].unread == (UNREAD.get(views, set()) if more_leads else set())
 
 
 def tasks_of(assignor: Any, answer: Any) -> list[TaskId]:

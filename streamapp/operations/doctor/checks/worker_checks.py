@@ -11,7 +11,7 @@ from typing import Any
 from streamapp._base.counted import counted
 from streamapp.operations.doctor.registry import Found, check
 from streamapp.operations.doctor.survey import Survey
-from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY, is_spare
+from streamapp.runners.worker.status import SPARE, SPARE_REASON, SPARE_REMEDY
 from streamapp.state.files import files_needed
 
 _SHARE = 0.5
@@ -85,10 +85,8 @@ def slow_records(survey: Survey) -> Found:
     page="worker.md",
 )
 def idle_workers(survey: Survey) -> Found:
-    if survey.plan is not None and not survey.plan.subtopologies:
-        return  # workers with global tables only
     for url, status in _statuses(survey):
-        if is_spare(status.get("state"), status.get("tasks"), status.get("standbys")):
+        if any(finding["message"] == SPARE for finding in status.get("findings", ())):
             yield url, SPARE
 
 
