@@ -27,6 +27,7 @@ _CHATTY = (
     "aiokafka.consumer.fetcher",
     "aiokafka.consumer.group_coordinator",
     "aiokafka.producer.sender",
+    "faust.assignor.partition_assignor",
 )
 _FAUST_TIMES = ("mode.timers", "streamapp.app")
 """The loggers of Faust's timers, and of Faust's application as the base class of `App`."""
@@ -55,10 +56,13 @@ _SOON_OVER = re.compile(
     r"Group Coordinator Request failed: .*GroupCoordinatorNotAvailableError"
     r"|Topic \S+ not found in cluster metadata"
     r"|Failed fetch offsets from \S+: .*NotLeaderForPartitionError"
+    r"|Marking the coordinator dead"
+    r"|Ignoring missing topic: "
 )
-"""Errors of a first start, after which aiokafka tries again. On a new cluster, brokers first create the topic of
-committed offsets. Brokers may not know a topic that the worker has just created, such as the changelog of a table. Or
-they know the topic, and its partitions have no leader yet."""
+"""Errors and warnings of a first start, after which aiokafka tries again. On a new cluster, brokers first create the
+topic of committed offsets. Brokers may not know a topic that the worker has just created, such as the changelog of a
+table. Or they know the topic, and its partitions have no leader yet. `group.ask_while_missing` warns of topics that
+stay away."""
 _SOON_SECONDS = 10.0
 _NO_TURN = "Thread keepalive is not responding..."
 """The end of a line by a thread of Faust that has run nothing for 3 s. The thread looks every second."""
@@ -114,8 +118,8 @@ class Crashes(logging.Filter):
 class _Passing(logging.Filter):
     """Hides warnings that need no action (`_PASSING`), except in the debug log.
 
-    Hides the errors of a first start (`_SOON_OVER`), too, while the process is young. A worker whose brokers stay away
-    logs these errors later.
+    Hides the errors and warnings of a first start (`_SOON_OVER`), too, while the process is young. A worker whose
+    brokers stay away logs these errors later.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -124,13 +128,11 @@ class _Passing(logging.Filter):
         self._began = clock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        known = {logging.WARNING: _PASSING}
-        if self._clock() - self._began < _SOON_SECONDS:
-            known[logging.ERROR] = _SOON_OVER
-        pattern = known.get(record.levelno)
-        if pattern is not None and pattern.search(record.getMessage()):
-            return logging.getLogger().isEnabledFor(logging.DEBUG)
-        return True
+        young, level, said = self._clock() - self._began < _SOON_SECONDS, record.levelno, record.getMessage()
+        hidden = (level == logging.WARNING and _PASSING.search(said)) or (
+            young and level in (logging.WARNING, logging.ERROR) and _SOON_OVER.search(said)
+        )
+        return not hidden or logging.getLogger().isEnabledFor(logging.DEBUG)
 
 
 class _NoTurn(logging.Filter):

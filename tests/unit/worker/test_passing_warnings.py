@@ -98,8 +98,8 @@ def test_errors_of_the_first_seconds_are_shown_if_they_last() -> None:
     now = 0.0
     passing = _Passing(lambda: now)
 
-    def shown(said: str, *args: object) -> bool:
-        return bool(passing.filter(logging.LogRecord(COORDINATOR, logging.ERROR, "", 0, said, args, None)))
+    def shown(said: str, *args: object, level: int = logging.ERROR) -> bool:
+        return bool(passing.filter(logging.LogRecord(COORDINATOR, level, "", 0, said, args, None)))
 
     away = ("Group Coordinator Request failed: %s", "[Error 15] GroupCoordinatorNotAvailableError")
     missing = ("Topic %s not found in cluster metadata", "shop-seen-changelog")
@@ -108,12 +108,16 @@ def test_errors_of_the_first_seconds_are_shown_if_they_last() -> None:
         1,
         "[Error 6] NotLeaderForPartitionError: shop-seen-repartition",
     )
+    dead = ("Marking the coordinator dead (node %s)for group %s.", 1, "shop")
+    ignored = ("Ignoring missing topic: %r", "shop-seen-repartition")
     assert not any(shown(*each) for each in (away, missing, unled))
+    assert not any(shown(*each, level=logging.WARNING) for each in (dead, ignored))
     assert shown("Failed fetch offsets from %s: %s", 1, "[Error 29] TopicAuthorizationFailedError: shop")
     assert shown("Group Coordinator Request failed: %s", "[Error 30] GroupAuthorizationFailedError")
     assert shown("Topic %s is not authorized for this client", "shop-seen-changelog")
     now = 11.0
     assert all(shown(*each) for each in (away, missing, unled))
+    assert all(shown(*each, level=logging.WARNING) for each in (dead, ignored))
 
 
 @pytest.mark.usefixtures("quiet")
