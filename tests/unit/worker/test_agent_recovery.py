@@ -96,8 +96,7 @@ async def test_a_recovery_that_brokers_do_not_answer_ends_the_worker() -> None:
 async def test_topics_that_agents_derive_before_their_first_read_are_in_the_first_subscription(
     reads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that comes later costs another rebalance, 45 seconds afterwards. An agent that never reads delays nothing
-    for long."""
+    """A topic that comes later costs another rebalance. An agent that never reads delays nothing for long."""
     app = App("told", datadir="unused")
     known: list[str] = []
 

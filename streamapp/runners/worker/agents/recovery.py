@@ -129,9 +129,9 @@ class _Recovery(Recovery):  # type: ignore[misc]
 class AgentTableManager(TableManager):  # type: ignore[misc]
     """Faust's tables, restored up to the end of their changelogs.
 
-    The worker subscribes to its topics when the tables have started. A topic that comes later costs another rebalance
-    45 seconds afterwards. An agent may add such a topic before its first read, for example with ``group_by``. Faust
-    always waits for one second before it starts the tables. This class waits until all agents read.
+    The worker subscribes to its topics when the tables have started. A topic that comes later costs another rebalance.
+    An agent may add such a topic before its first read, for example with ``group_by``. Faust always waits for one
+    second before it starts the tables. This class waits until all agents read.
     """
 
     _recovery: Recovery | None
