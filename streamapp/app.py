@@ -127,7 +127,7 @@ class App(faust.App):  # type: ignore[misc]
         if plan is not None and not plan.subtopologies:
             # The leader is the worker with the first task. Without tasks, Faust finds the leader by a topic of its own.
             kept = kept | {"topic_disable_leader": False}
-        settings = {**_faust_settings(self.config), **kept, **settings}
+        settings = {**_faust_settings(self.config, settings), **kept, **settings}
         if datadir is not None:
             settings["datadir"] = str(datadir)
         if topology is not None and settings.get("table_standby_replicas") == 0:
@@ -433,13 +433,15 @@ def _config(
     return config
 
 
-def _faust_settings(config: StreamsConfig) -> dict[str, Any]:
+def _faust_settings(config: StreamsConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     session = config.session_timeout_ms / 1000
-    settings: dict[str, Any] = {}
+    replies = given.get("reply_to_prefix", f"{config.application_id}-reply-")
+    settings: dict[str, Any] = {"reply_to_prefix": replies}
     if config.exactly_once:
         settings["broker_commit_interval"] = config.commit_interval / 1000
     if config.group_instance_id is not None:
         settings["consumer_group_instance_id"] = config.group_instance_id
+        settings["reply_to"] = f"{replies}{config.group_instance_id}"  # each start has the same topic
     if (largest := config.client_properties.get("message.max.bytes")) is not None:
         # The producer of agents with at_least_once is Faust's. All other producers have the property already.
         settings["producer_max_request_size"] = int(largest)

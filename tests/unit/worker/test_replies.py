@@ -12,6 +12,7 @@ from faust.events import Event
 from faust.streams import _current_event
 from faust.types.tuples import TP, Message
 
+from streamapp import StreamsConfig
 from streamapp.app import App
 from streamapp.runners.worker.agents.replies import Replies
 
@@ -131,3 +132,14 @@ def test_a_rebalance_waits_for_no_agent_that_waits_for_a_reply() -> None:
         assert consumer._in_work()
 
     asyncio.run(run())
+
+
+def test_a_named_worker_keeps_its_reply_topic() -> None:
+    """Each start of a worker left a topic behind, and no right fitted the topics of one application."""
+    named = StreamsConfig("asking", group_instance_id="a")
+    assert App("asking", config=named).conf.reply_to == "asking-reply-a"
+    assert App("asking", config=named, reply_to_prefix="replies.").conf.reply_to == "replies.a"
+    assert App("asking", config=named, reply_to="mine").conf.reply_to == "mine"
+    first, second = App("asking").conf.reply_to, App("asking").conf.reply_to
+    assert first.startswith("asking-reply-")
+    assert first != second
