@@ -13,35 +13,68 @@ from streamapp.app import App
 from streamapp.runners.worker.agents import subscriptions
 
 
-def test_a_topic_that_comes_during_a_rebalance_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain Faust subscribed to it only when a further topic came."""
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "_COLLECT_SECONDS", 0.01)
 
-    async def run() -> None:
-        app = App("asking")
-        subscribed: asyncio.Queue[set[str]] = asyncio.Queue()
+
+class Rebalancing:
+    """The registry of topics of an application that rebalances, and the topics to which it subscribes."""
+
+    def __init__(self) -> None:
+        self.app = App("asking")
+        self.topics: Any = self.app.topics
+        self.subscribed: asyncio.Queue[set[str]] = asyncio.Queue()
 
         async def subscribe(topics: Iterable[str]) -> None:
-            await subscribed.put(set(topics))
+            await self.subscribed.put(set(topics))
 
         async def started() -> None: ...
 
-        app.agents.wait_until_agents_started = app.tables.wait_until_tables_registered = started
-        conductor: Any = app.topics
-        conductor.app = SimpleNamespace(
+        self.topics.app = SimpleNamespace(
             client_only=False,
             producer_only=False,
             rebalancing=True,
-            agents=app.agents,
-            tables=app.tables,
+            agents=SimpleNamespace(wait_until_agents_started=started),
+            tables=SimpleNamespace(wait_until_tables_registered=started),
             consumer=SimpleNamespace(subscribe=subscribe),
         )
-        conductor.add(app.topic("orders"))
-        reading = asyncio.ensure_future(conductor._subscriber(conductor))
-        assert await subscribed.get() == {"orders"}
-        conductor.add(app.topic("replies"))
-        conductor.add(app.topic("more"))
-        assert await asyncio.wait_for(subscribed.get(), 60) == {"orders", "replies", "more"}
-        reading.cancel()
+        self.add("orders")
+        self.reading = asyncio.ensure_future(self.topics._subscriber(self.topics))
+
+    def add(self, name: str) -> None:
+        self.topics.add(self.app.topic(name))
+
+    async def next(self) -> set[str]:
+        return await asyncio.wait_for(self.subscribed.get(), 60)
+
+
+def test_a_topic_that_comes_during_a_rebalance_is_read() -> None:
+    """Plain Faust subscribed to it only when a further topic came."""
+
+    async def run() -> None:
+        found = Rebalancing()
+        assert await found.next() == {"orders"}
+        found.add("replies")
+        found.add("more")
+        assert await found.next() == {"orders", "replies", "more"}
+        found.reading.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_topic_of_a_pattern_that_comes_while_another_is_made_is_not_given_up() -> None:
+    async def run() -> None:
+        found = Rebalancing()
+        assert await found.next() == {"orders"}
+
+        async def make(update: Any = found.topics._update_indices) -> None:
+            await update()
+            found.topics._topics.add(found.app.topic("by-pattern"))
+
+        found.topics._update_indices = make
+        found.add("replies")
+        assert await found.next() == {"orders", "replies", "by-pattern"}
+        found.reading.cancel()
 
     asyncio.run(run())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # Faust's classes have no types
         app: Any
         should_stop: bool
         sleep: Any
+        _topics: set[Any]
         _subscription_changed: asyncio.Event | None
         _subscription_done: asyncio.Future[Any] | None
 
@@ -42,7 +43,9 @@ class AgentConductor(Conductor):
         changed = self._subscription_changed = asyncio.Event()
         while not self.should_stop:
             changed.clear()
-            await self.app.consumer.subscribe(await self._update_indices())
+            await self._update_indices()
+            # The topics of patterns may have changed meanwhile (`FaustMembership.subscribe`).
+            await self.app.consumer.subscribe({name for topic in self._topics for name in topic.topics})
             notify(self._subscription_done)
             await changed.wait()
             await self.sleep(_COLLECT_SECONDS)
