@@ -98,7 +98,7 @@ def test_a_level_shows_all_that_there_is(start: Start) -> None:
     worker = start("-l", "info")
     worker.wait_for("task 0_3 is running")
     assert worker.terminate() == 0
-    for part in ("[^---Conductor]", "Joined group", "ready: 4 tasks"):
+    for part in ("[^---AgentConductor]", "Joined group", "ready: 4 tasks"):
         assert part in worker.text()
     assert "AlreadyConfiguredWarning" not in worker.text()
 

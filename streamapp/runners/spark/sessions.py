@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +52,31 @@ def spark_session(
             builder = builder.config(key, value)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    before = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if signal.getsignal(signal.SIGINT) is not before:  # a new session in the main thread
+        signal.signal(signal.SIGINT, _CtrlC(session, before))
+    return session
+
+
+class _CtrlC:
+    """Ctrl-C in a process with a Spark session.
+
+    pyspark's handler cancels the jobs of the session. The handler stays after the session has stopped, and would then
+    raise an AttributeError. This handler goes on as before the session.
+    """
+
+    def __init__(self, session: SparkSession, before: Any) -> None:
+        self._context: Any = session.sparkContext
+        self._while_open: Any = signal.getsignal(signal.SIGINT)
+        self._afterwards: Any = before._afterwards if isinstance(before, _CtrlC) else before
+
+    def __call__(self, number: int, frame: Any) -> None:
+        handler = self._while_open if self._context._jsc is not None else self._afterwards
+        if callable(handler):
+            handler(number, frame)
+        elif handler != signal.SIG_IGN:
+            raise KeyboardInterrupt
 
 
 _DEFAULTS = {
