@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +11,7 @@ from streamapp._base.counted import counted
 from streamapp.errors import TopologyError
 
 __all__ = [
+    "HASH_LETTERS",
     "NO_TOPIC_ID",
     "check_name",
     "check_pattern",
@@ -18,9 +20,13 @@ __all__ = [
     "of_topics",
     "persistent_name",
     "persistent_serde_name",
+    "persistent_serde_names",
+    "short_hash",
     "unknown_attribute",
 ]
 
+HASH_LETTERS = 8
+"""The length of a `short_hash`."""
 NO_TOPIC_ID = "A" * 22
 """The id that brokers without ids of topics (before KIP-516) answer for each topic."""
 
@@ -130,3 +136,23 @@ def persistent_serde_name(serde: object, *, with_sizes: bool = False) -> str:
     size = getattr(serde, "window_size_ms", None) if with_sizes else None
     end = "" if size is None else f", {size} ms"
     return f"{name}({persistent_serde_name(inner, with_sizes=with_sizes)}{end})"
+
+
+def persistent_serde_names(key: object, value: object) -> str:
+    """The names of the serdes of keys and values, with the size of windows.
+
+    >>> from streamapp import LongSerde, StringSerde
+    >>> persistent_serde_names(StringSerde(), LongSerde())
+    'StringSerde/LongSerde'
+    """
+    return f"{persistent_serde_name(key, with_sizes=True)}/{persistent_serde_name(value, with_sizes=True)}"
+
+
+def short_hash(text: str) -> str:
+    """A hash of a text, for the metadata of committed offsets. The hash of a text must never change, because later
+    releases read the metadata.
+
+    >>> short_hash("orders"), len(short_hash("orders")) == HASH_LETTERS
+    ('733649f3', True)
+    """
+    return hashlib.blake2s(text.encode(), digest_size=HASH_LETTERS // 2).hexdigest()

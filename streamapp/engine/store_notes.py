@@ -7,11 +7,11 @@ So each version leaves notes in its commits. A later version is refused if it de
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamapp._base.counted import counted
+from streamapp._base.names import short_hash
 from streamapp.engine.metadata import BACKFILL, SOME_NOTES, decode_metadata, encode_metadata
 from streamapp.engine.topic_notes import TOPICS
 from streamapp.errors import TopologyError
@@ -99,7 +99,7 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     if _restores(found, topic):
         notes.insert(0, f"{_PARTITIONS}{count(topic)}")
     if written := _written(plan, found):
-        notes.insert(0, f"{_WRITES}{','.join(map(_short, written))}")
+        notes.insert(0, f"{_WRITES}{','.join(map(short_hash, written))}")
     if topic in found.repartitioned:
         notes.insert(0, f"{_RECORDS}{found.repartitioned[topic]}")
     return (*notes, _ALL)
@@ -185,7 +185,7 @@ def _check_written(plan: Plan, committed: Mapping[TopicPartition, str]) -> None:
         edition = max((found.edition for found in tasks), default=0)
         last = [found for found in tasks if found.edition == edition]
         for topic in _written(plan, sub):
-            if any(not found.all or _short(topic) in found.writes for found in last):
+            if any(not found.all or short_hash(topic) in found.writes for found in last):
                 continue
             read = [text for tp, text in committed.items() if tp.topic == topic and by_task(text)]
             # The tasks behind the topic may be those of a later version, whose other tasks have not committed yet.
@@ -288,10 +288,6 @@ def _written(plan: Plan, sub: Subtopology) -> list[str]:
     """The repartition topics to which a sub-topology writes."""
     internal = {topic for each in plan.subtopologies for topic in each.repartitioned}
     return sorted(internal.intersection(sub.sink_topics))
-
-
-def _short(topic: str) -> str:
-    return hashlib.blake2s(topic.encode(), digest_size=4).hexdigest()
 
 
 def comes_from(sub: Subtopology, store: str, topic: str) -> bool:

@@ -10,11 +10,11 @@ topics all offsets have metadata (`runners/worker/agents/table_offsets.py`).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from streamapp._base.names import HASH_LETTERS, short_hash
 from streamapp.engine.metadata import decode_metadata
 from streamapp.records import TopicPartition
 
@@ -22,7 +22,6 @@ __all__ = ["TOPICS", "note_of_topics", "noted_as_own", "noted_by_task", "noted_i
 
 TOPICS = "topics with offsets "
 """The beginning of the note."""
-_LETTERS = 8
 _COUNT = ","
 """The beginning of the number of topics in which the task itself has offsets. They come first in the note."""
 _MOST_TOPICS = 100
@@ -60,13 +59,13 @@ def _note(topics: frozenset[str], own: frozenset[str]) -> str:
     """Made once for each set of topics, because each commit of each task has the note."""
     named = [*sorted(own), *sorted(topics - own)][:_MOST_TOPICS]
     count = f"{_COUNT}{min(len(own), _MOST_TOPICS)}" if own else ""
-    return f"{TOPICS}{''.join(map(_short, named))}{count}"
+    return f"{TOPICS}{''.join(map(short_hash, named))}{count}"
 
 
 def noted_topics(texts: Iterable[str], topics: Iterable[str]) -> set[str]:
     """The topics, among ``topics``, that notes in the metadata ``texts`` name."""
     noted = frozenset[str]().union(*(note.topics for text in texts for note in _notes(text)))
-    return {topic for topic in topics if _short(topic) in noted}
+    return {topic for topic in topics if short_hash(topic) in noted}
 
 
 def noted_by_task(
@@ -90,7 +89,7 @@ def noted_by_task(
 def noted_as_own(texts: Iterable[str], topics: Iterable[str]) -> set[str]:
     """The topics, among ``topics``, that notes in the metadata ``texts`` name as those of the task or agents."""
     noted = frozenset[str]().union(*(note.own for text in texts for note in _notes(text)))
-    return {topic for topic in topics if _short(topic) in noted}
+    return {topic for topic in topics if short_hash(topic) in noted}
 
 
 def noted_in_full(text: str) -> bool:
@@ -112,10 +111,6 @@ def _notes(text: str) -> Iterable[_Noted]:
     for name, number in names.items():
         if name.startswith(TOPICS):
             hashes, _, count = name.removeprefix(TOPICS).partition(_COUNT)
-            found = [hashes[at : at + _LETTERS] for at in range(0, len(hashes), _LETTERS)]
+            found = [hashes[at : at + HASH_LETTERS] for at in range(0, len(hashes), HASH_LETTERS)]
             copied = number != max(partition_time, 0)
             yield _Noted(frozenset(found), frozenset(found[: int(count or 0)]), copied)
-
-
-def _short(topic: str) -> str:
-    return hashlib.blake2s(topic.encode(), digest_size=_LETTERS // 2).hexdigest()

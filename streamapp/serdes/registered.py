@@ -5,7 +5,6 @@ The registry gives the schema an id, which the serde writes before each value or
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from streamapp._base.aside import before_asking
+from streamapp._base.names import short_hash
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, guid_frame, id_frame, shown_frame
 from streamapp.serdes.references import check_references
@@ -231,10 +231,7 @@ def own_schema(serde: object) -> str | None:
     """
     found = getattr(serde, "registered", None)
     if isinstance(found, Registered):
-        text = f"{found.format} {json.dumps(found.whole)}"
-        return (
-            None if found.version is not None else hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
-        )
+        return None if found.version is not None else short_hash(f"{found.format} {json.dumps(found.whole)}")
     inner = getattr(serde, "inner", None)
     return None if inner is None else own_schema(inner)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
-from streamapp._base.names import persistent_serde_name
+from streamapp._base.names import persistent_serde_names
 from streamapp.errors import InvalidStoreError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.registered import own_schema
@@ -95,12 +95,10 @@ class StoreSpec(Generic[S]):
         >>> Stores.window("days", StringSerde(), LongSerde(), retention=60_000, window_size=6_000).changelog_rows
         'windows of 6000 ms, StringSerde/LongSerde'
         """
-        key, value = (
-            persistent_serde_name(serde, with_sizes=True) for serde in (self.key_serde, self.value_serde)
-        )
+        serdes = persistent_serde_names(self.key_serde, self.value_serde)
         schema = own_schema(self.key_serde)
         end = "" if schema is None else f"{_KEY_SCHEMA}{schema}"
-        return f"{self.kind.changelog_rows}, {key}/{value}{end}"
+        return f"{self.kind.changelog_rows}, {serdes}{end}"
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, StoreKind):

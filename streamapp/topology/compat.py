@@ -297,7 +297,7 @@ def _stores(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 Need.MIGRATION,
                 f"store {name}",
-                "new, and what it reads has been read before: it begins empty at the committed offsets",
+                "new, and its inputs have been read before: it begins empty at the committed offsets",
                 "Create its changelog first (the worker that finds none says how), and accept that. Or compute "
                 "everything under another application id, for example by a backfill",
             )

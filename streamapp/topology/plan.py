@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
-from streamapp._base.names import persistent_name, persistent_serde_name
+from streamapp._base.names import persistent_name, persistent_serde_names
 from streamapp._base.offset_reset import OffsetReset
 from streamapp.config import StreamsConfig
 from streamapp.errors import CopartitionError, TopologyError
@@ -165,11 +165,7 @@ class Subtopology:
         found = {}
         for topic in self.repartition_topics:
             source = next(each for each in self.sources if topic.name in each.topics)
-            key, value = (
-                persistent_serde_name(serde, with_sizes=True)
-                for serde in (source.key_serde, source.value_serde)
-            )
-            found[topic.name] = f"{key}/{value}"
+            found[topic.name] = persistent_serde_names(source.key_serde, source.value_serde)
         return found
 
     def store(self, name: str) -> StoreSpec:

@@ -59,18 +59,19 @@ def check_readable(
     This version could not read the records, or would read other values. ``committed`` has the offset and the metadata
     of all inputs.
     """
-    written: dict[TopicPartition, str] = {}
-    for sub in plan.subtopologies:
-        for tp, (_, metadata) in committed.items():
-            if tp.topic in sub.repartitioned and (words := written_otherwise(sub, tp.topic, metadata)):
-                written[tp] = words
+    readers = {tp: plan.reader_of(tp.topic) for tp in committed}
+    written = {
+        tp: (words, sub.repartitioned[tp.topic])
+        for tp, sub in readers.items()
+        if sub is not None
+        and tp.topic in sub.repartitioned
+        and (words := written_otherwise(sub, tp.topic, committed[tp][1]))
+    }
     starts = {tp: committed[tp][0] for tp in written}
     for tp in sorted(with_records(consumer_settings(plan.config), admin, starts, timeout)):
-        read = next(
-            sub.repartitioned[tp.topic] for sub in plan.subtopologies if tp.topic in sub.repartitioned
-        )
+        words, read = written[tp]
         raise TopologyError(
-            f"the repartition topic {tp.topic} has records that {written[tp]} have written, from offset "
+            f"the repartition topic {tp.topic} has records that {words} have written, from offset "
             f"{starts[tp]} of partition {tp.partition} on. This version would read them with {read}. Stop what writes "
             "to the inputs, and run the version before. Stop all workers when `streamapp offsets show --group "
             f"{plan.application_id}` shows no lag of the topic, then start this version"

@@ -128,10 +128,11 @@ class _Passing(logging.Filter):
         self._began = clock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        young, level, said = self._clock() - self._began < _SOON_SECONDS, record.levelno, record.getMessage()
-        hidden = (level == logging.WARNING and _PASSING.search(said)) or (
-            young and level in (logging.WARNING, logging.ERROR) and _SOON_OVER.search(said)
-        )
+        if record.levelno not in (logging.WARNING, logging.ERROR):
+            return True
+        said, young = record.getMessage(), self._clock() - self._began < _SOON_SECONDS
+        passing = record.levelno == logging.WARNING and _PASSING.search(said)
+        hidden = passing or (young and _SOON_OVER.search(said))
         return not hidden or logging.getLogger().isEnabledFor(logging.DEBUG)
 
 

@@ -211,7 +211,7 @@ def test_functions_are_not_compared():
             Need.RESET,
             "store f-store: its rows change from suppress buffer, TimeWin",
         ),
-        (final(10, "f"), final(20, "g"), Need.MIGRATION, "store g-store: new, and what it reads"),
+        (final(10, "f"), final(20, "g"), Need.MIGRATION, "store g-store: new, and its inputs"),
         (
             windows(10),
             windows(10, advance=5),
@@ -240,7 +240,7 @@ def test_functions_are_not_compared():
             copied("in"),
             both(copied("in"), counted_by_value("of-values")),
             Need.MIGRATION,
-            "store of-values: new, and what it reads has been read before",
+            "store of-values: new, and its inputs have been read before",
         ),
         (rekeyed("by-value"), rekeyed("other"), Need.MIGRATION, "wait until its lag is 0"),
         (
