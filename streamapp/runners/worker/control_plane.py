@@ -14,7 +14,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from streamapp.errors import StreamsError
-from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread, AgentTransport
+from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentTransport
+from streamapp.runners.worker.agents.consumer_thread import AgentConsumerThread
 from streamapp.runners.worker.group import listen_to_heartbeats
 
 __all__ = ["StreamsTransport"]

@@ -33,7 +33,7 @@ _FAUST_TIMES = ("mode.timers", "streamapp.app")
 """The loggers of Faust's timers, and of Faust's application as the base class of `App`."""
 _FAUST_THREADS = (
     "streamapp.runners.worker.control_plane",
-    "streamapp.runners.worker.agents.consumer",
+    "streamapp.runners.worker.agents.consumer_thread",
     "faust.transport.drivers.aiokafka",
     "faust.web.drivers.aiohttp",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable, Set
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +24,12 @@ from streamapp.engine.metadata import metadata_of
 from streamapp.engine.topic_notes import noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.agents import consumer as consumer_of_agents
-from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread
+from streamapp.runners.worker.agents.committed_offsets import DueOffsets, GroupOffsets
+from streamapp.runners.worker.agents.consumer import AgentConsumer
+from streamapp.runners.worker.agents.consumer_thread import AgentConsumerThread
 from streamapp.runners.worker.agents.demands import check_agents
 from streamapp.runners.worker.agents.finished import Progress
+from streamapp.runners.worker.agents.leaders import Leaders
 from streamapp.runners.worker.faust_names import SubtopologyAgent
 from streamapp.runners.worker.membership import Member
 
@@ -219,10 +223,23 @@ def test_an_app_without_a_topology_says_why_it_has_no_streams() -> None:
 ORDERS = TP("orders", 0)
 
 
+class Offsets(GroupOffsets):
+    """The offsets of a group that has one offset. No broker is asked."""
+
+    def __init__(self, app: Any, position: int) -> None:
+        super().__init__(app)
+        self._position = position
+
+    async def read(self, partitions: Iterable[TP]) -> dict[TP, int]:
+        return {ORDERS: self._position}
+
+    async def compare_topics(self, topics: Set[str]) -> None: ...
+
+
 class Seeking(AgentConsumer):
     """A consumer whose group has the position 7 of a partition. Nothing runs in it."""
 
-    def __init__(self, member: Member | None) -> None:
+    def __init__(self, member: Member | None, position: int = 7) -> None:
         self.app = SimpleNamespace(
             client_only=False,
             consumer_generation_id=7,
@@ -233,17 +250,12 @@ class Seeking(AgentConsumer):
         self._thread = SimpleNamespace(watch_removals=lambda found, note: None)
         self._member, self._turn, self._batch, self._behind = member, 0, 0, False
         self._placed, self._too_early, self._committed_offset = set(), {}, {}
-        self._unplaced, self._led = set[TP](), set[TP]()
         self._progress: Any = {ORDERS: Progress()}
         self._fetching = asyncio.Lock()
         self._active_partitions, self._buffered_partitions = {ORDERS}, set()
         self.not_waiting_next_records, self.can_resume_flow, self.suspend_flow = Event(), Event(), Event()
-        self._looked_for_left, self._with_offsets, self._noted, self._bare = (
-            True,
-            set(),
-            frozenset(),
-            frozenset(),
-        )
+        self._leaders, self._group = Leaders(StreamsConfig("seeking")), Offsets(self.app, position)
+        self._looked_for_left = True
         self.handed_out: list[int] = []
         self.resume_flow()
 
@@ -251,11 +263,6 @@ class Seeking(AgentConsumer):
 
     def assignment(self) -> set[TP]:
         return {ORDERS}
-
-    async def _positions_of_group(self) -> dict[TP, int]:
-        return {ORDERS: 7}
-
-    def _compare_topics(self, topics: Any) -> None: ...
 
     async def seek(self, tp: TP, offset: int) -> None: ...
 
@@ -376,9 +383,6 @@ async def test_a_partition_that_goes_away_while_brokers_tell_its_end_gets_no_pos
     """A late answer set the positions of an assignment that was gone, and the next commit took them to the group."""
 
     class Beginning(Seeking):
-        async def _positions_of_group(self) -> dict[TP, int]:
-            return {ORDERS: -1}
-
         async def _commit_done(self, topics: Any) -> bool:
             raise AssertionError("nothing to commit")
 
@@ -386,7 +390,7 @@ async def test_a_partition_that_goes_away_while_brokers_tell_its_end_gets_no_pos
         consumer._member = Member(8, "a")  # a rebalance
         return {ORDERS: 20}
 
-    consumer = Beginning(Member(7, "a"))
+    consumer = Beginning(Member(7, "a"), position=-1)
     consumer.app.conf = SimpleNamespace(consumer_auto_offset_reset="latest")
     consumer.app.config = None
     consumer._begun = {}
@@ -411,8 +415,8 @@ async def test_agents_that_begin_at_the_end_never_commit_an_earlier_position() -
     consumer._transactions, consumer._begun = None, {ORDERS: 20}
     committed: list[dict[TP, int]] = []
 
-    async def commit_alone(due: dict[TP, int], member: Member, notes: tuple[str, ...]) -> bool:
-        committed.append(due)
+    async def commit_alone(due: DueOffsets, member: Member) -> bool:
+        committed.append(dict(due.positions))
         return True
 
     consumer._commit_alone = commit_alone  # type: ignore[method-assign, assignment]
@@ -423,21 +427,21 @@ async def test_agents_that_begin_at_the_end_never_commit_an_earlier_position() -
 
 def test_a_commit_has_no_more_metadata_than_brokers_take() -> None:
     """The note that the group has offsets in these topics made commits too large, and brokers refused them."""
-    consumer = Seeking(Member(7, "a"))
-    table = App("many-topics").Table("seen")
-    consumer.app.tables = {"seen": table}
+    app: Any = SimpleNamespace(tables={"seen": App("many-topics").Table("seen")})
+    offsets = GroupOffsets(app)
     topics = {f"topic-{number}" for number in range(100)}
     placed = {TP(topic, partition): 5 for topic in topics for partition in range(12)}
-    consumer._placed, consumer._committed_offset = set(placed), dict(placed)
-    one = {TP("topic-7", 0): 6}
-    due, notes = consumer._noting(one, topics)
-    assert due == one
-    assert noted_topics([metadata_of("A1", *notes)], topics) == topics
-    assert consumer._noting(placed, topics) == (placed, ())
+    one = {TP("topic-1", 0): 6}
+    offsets._topics = topics
+    due = offsets.due(one, placed)
+    assert due.positions == one
+    assert noted_topics([metadata_of("A1", *due.notes)], topics) == topics
+    assert offsets.due(placed, placed) == (placed, (), topics)
     few = {"topic-1", "topic-2"}
-    due, notes = consumer._noting(one, few)
-    assert due == placed | one
-    assert noted_topics([metadata_of("A1", *notes)], topics) == few
+    offsets._topics = few
+    due = offsets.due(one, placed)
+    assert due.positions == placed | one
+    assert noted_topics([metadata_of("A1", *due.notes)], topics) == few
 
 
 async def settle() -> None: ...

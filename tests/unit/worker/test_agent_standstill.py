@@ -16,7 +16,8 @@ from faust.types import TP
 
 from streamapp.errors import StreamsError
 from streamapp.runners.topic_ids import LostTopic
-from streamapp.runners.worker.agents.consumer import AgentConsumer, AgentConsumerThread
+from streamapp.runners.worker.agents.consumer import AgentConsumer
+from streamapp.runners.worker.agents.consumer_thread import AgentConsumerThread
 
 ORDERS = TP("orders", 0)
 TIMEOUT = 300.0

@@ -9,7 +9,7 @@ import pytest
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 from streamapp.producer import plain_client
-from streamapp.runners.worker.agents.consumer import AgentConsumerThread
+from streamapp.runners.worker.agents.consumer_thread import AgentConsumerThread
 from streamapp.runners.worker.agents.taken_batches import RecordMoved
 from streamapp.runners.worker.control_plane import _ConsumerThread
 from streamapp.runners.worker.logs import (

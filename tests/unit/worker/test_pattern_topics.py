@@ -17,7 +17,7 @@ from streamapp import BytesSerde, StreamsBuilder, StreamsConfig, StringSerde
 from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 from streamapp.runners.worker import pattern_topics
-from streamapp.runners.worker.agents.consumer import AgentConsumerThread
+from streamapp.runners.worker.agents.consumer_thread import AgentConsumerThread
 from streamapp.runners.worker.membership import FaustMembership
 from streamapp.runners.worker.pattern_topics import PatternTopics
 from streamapp.runners.worker.runtime import StreamsRuntime

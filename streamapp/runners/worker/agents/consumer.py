@@ -12,9 +12,8 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Set
+from collections.abc import Coroutine, Mapping, Set
 from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
@@ -23,40 +22,29 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
-from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
-from streamapp.engine.metadata import MOST_METADATA, metadata_of
+from streamapp.engine.metadata import metadata_of
 from streamapp.engine.runner_ports import Position
-from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.topic_ids import TopicIds
+from streamapp.runners.worker.agents.committed_offsets import DueOffsets, GroupOffsets
+from streamapp.runners.worker.agents.consumer_thread import AgentConsumerThread
 from streamapp.runners.worker.agents.finished import Progress
+from streamapp.runners.worker.agents.leaders import Leaders
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.subscriptions import AgentConductor
-from streamapp.runners.worker.agents.table_offsets import check_tables
-from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
-    PATIENCE_SECONDS,
     admin_client,
     cannot_be_read,
-    find_committed,
     list_offsets,
-)
-from streamapp.runners.worker.group import (
-    ask_while_missing,
-    close_while_joining,
-    missing_topics,
-    watch_membership,
 )
 from streamapp.runners.worker.leftovers import tell_left_by_agents
 from streamapp.runners.worker.membership import FaustMembership, Member, StaleMemberError
-from streamapp.runners.worker.static import hold_identity
 from streamapp.runners.worker.status import InputInfo
 
-__all__ = ["AgentConsumer", "AgentConsumerThread", "AgentTransport"]
+__all__ = ["AgentConsumer", "AgentTransport"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -64,153 +52,10 @@ _FINISH_SECONDS = 10.0
 """The longest time that a rebalance waits for agents to finish their records, and that a commit is tried again."""
 _VERIFY_SECONDS = 30.0
 """The time between two checks for partitions that do not move. Each check may log a line for each of them."""
-_OTHER_LETTERS = 120
-"""The letters of metadata beside the note of topics: the id of the topic, and the name of the transaction."""
 _CATCH_UP_SECONDS = 0.02
 """The pause between two checks if transactions have caught up with the agents."""
-_JOIN_SECONDS = 0.1
-"""The pause between two checks if a join of the group is over."""
 _LOOK_SECONDS = 1.0
 """The pause between two looks at the leaders of the agents' partitions."""
-
-
-class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
-    _failing = False
-    """True after an error of this thread itself."""
-
-    def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> Any:
-        consumer = super()._create_consumer(loop)
-        consumer._isolation_level = "read_committed"
-        consumer._client_rack = self.app.config.client_rack  # Faust has no setting for it
-        return consumer
-
-    async def on_start(self) -> None:
-        await super().on_start()
-        if not self.app.client_only:
-            coordinator = self._ensure_consumer()._coordinator
-            ask_while_missing(coordinator._client)
-            close_while_joining(coordinator)
-            self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
-            instance_id = self.app.conf.consumer_group_instance_id
-            if instance_id is not None:
-                hold_identity(coordinator, instance_id, self.on_refused)
-
-    def _crash(self, reason: BaseException) -> None:
-        """Notes the crash of another service, after which this thread serves on until the worker stops it.
-
-        Faust would end the thread at once, although the worker still commits. The thread itself ends only in `stop`,
-        after the last commit.
-        """
-        if self._failing:
-            super()._crash(reason)
-        else:
-            self.crash_reason = reason
-
-    async def crash(self, exc: BaseException) -> None:
-        """Ends this thread and the worker after an error of this thread."""
-        self._failing = True
-        await super().crash(exc)
-
-    def _stopped_set(self) -> None:
-        """Notes the stop. If an error has ended the thread, its event loop is closed, and nobody waits there."""
-        if self._failing and self.thread_loop.is_closed():
-            self._stopped.set()
-        else:
-            super()._stopped_set()
-
-    async def subscribe(self, topics: Iterable[str]) -> None:
-        wanted = frozenset(topics)
-        before = self._ensure_consumer()._subscription.subscription
-        if before is None or self.app.client_only:
-            await super().subscribe(wanted)
-        elif before.topics != wanted:
-            self.change_subscription(lambda present: wanted)
-
-    def change_subscription(self, change: Callable[[frozenset[str]], frozenset[str]]) -> None:
-        """Subscribes to the topics that ``change`` gives for the present ones, and asks for a new assignment.
-
-        The member keeps its present assignment until then. With aiokafka's own method, the member would lose its
-        assignment at once, before the last commit of agents. Any thread may call.
-        """
-        consumer, loop = self._ensure_consumer(), self.thread_loop
-
-        def follow() -> None:
-            if consumer._coordinator._performed_join_prepare:
-                # A join is under way, and aiokafka ends at the assignment of a topic that the member has given up.
-                loop.call_later(_JOIN_SECONDS, follow)
-                return
-            subscription = consumer._subscription.subscription
-            subscription._topics = change(subscription.topics)
-            consumer._client.set_topics(subscription._topics)
-            consumer._coordinator.request_rejoin()
-
-        loop.call_soon_threadsafe(follow)
-
-    @property
-    def missing_topics(self) -> list[str]:
-        """The topics that this consumer reads, and that brokers have not told. Any thread may ask."""
-        return [] if self._consumer is None else missing_topics(self._consumer._client)
-
-    def fetched_up_to(self, tp: TP) -> tuple[int | None, int | None]:
-        """The next offset to fetch, and the end of the committed records at the last fetch. None: not known."""
-        assignment = self._ensure_consumer()._subscription.subscription.assignment
-        if assignment is None or tp not in assignment.tps:
-            return None, None
-        state = assignment.state_value(tp)
-        return state._position, state.lso  # `position` would raise if another thread takes the position away
-
-    def highwater(self, tp: TP) -> int | None:
-        """The end of the committed records at the last fetch, for Faust's monitor. None: not known.
-
-        A change of the subscription, such as the first reply topic, leaves aiokafka without partitions for a while.
-        Records of the last fetch are handed out nevertheless, and aiokafka itself would raise for their partitions.
-        """
-        return self.fetched_up_to(tp)[1]
-
-    def watch_removals(self, tps: Iterable[TP], note: Callable[[TP, int, int], None]) -> None:
-        """Calls ``note(tp, position, begin)`` when a partition goes on at another position than the wanted one.
-
-        aiokafka moves a position by itself if the log lacks its records, and tells nobody. The calls come from the
-        thread of this consumer.
-        """
-        assignment = self._ensure_consumer()._subscription.subscription.assignment
-        for tp in tps:
-            if assignment is not None and tp in assignment.tps:
-                state = assignment.state_value(tp)
-                if "await_reset" not in vars(state):
-                    _watch_removals(state, partial(note, tp))
-
-    def on_refused(self, error: StreamsError) -> None:
-        """Ends the worker, because the group refuses it, or because another process has its ``group_instance_id``."""
-        asyncio.run_coroutine_threadsafe(self.consumer.fail(error, None), self.consumer.loop)
-
-    def verify_event_path(self, now: float, tp: TP) -> None:
-        """Makes Faust's check for partitions that do not move, but passes over partitions without a position.
-
-        Partitions have no position right after a rebalance, and Faust's check would then end the worker.
-        """
-        with suppress(AssertionError):
-            super().verify_event_path(now, tp)
-
-
-def _watch_removals(state: Any, note: Callable[[int, int], None]) -> None:
-    """Replaces the two methods of a partition's state that aiokafka calls after "offset out of range"."""
-    await_reset, reset_to, wanted = state.await_reset, state.reset_to, None
-
-    def note_wanted(strategy: int) -> None:
-        nonlocal wanted
-        if state._position is not None:
-            wanted = state._position
-        await_reset(strategy)
-
-    def note_begin(position: int) -> None:
-        nonlocal wanted
-        reset_to(position)
-        if wanted is not None:
-            note(wanted, position)
-        wanted = None
-
-    state.await_reset, state.reset_to = note_wanted, note_begin
 
 
 class _NoOffsets(dict[TP, Any]):
@@ -239,14 +84,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._progress: defaultdict[TP, Progress] = defaultdict(Progress)
         self._placed: set[TP] = set()
         """Partitions that were set to the group's position since the last rebalance."""
-        self._unplaced: set[TP] = set()
-        """Partitions without a position, because the group has no offset in them, and they have no leader."""
-        self._led: set[TP] = set()
-        """The partitions of ``_unplaced`` that have a leader again."""
-        self._log_ends: LogEnds | None = None
-        """Looks for partitions without a leader. None: no partition was assigned yet."""
-        self._told: list[TP] = []
-        """The partitions without a leader at the last look, of which the log has told."""
+        self._leaders = Leaders(self.app.config)
         self._too_early: dict[TP, int] = {}
         """The offset of the first record that was fetched before its partition was set to the group's position."""
         self._begun: dict[TP, int] = {}
@@ -272,16 +110,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._transactions = AgentTransactions(self.app.config) if self.app.config.exactly_once else None
         self._opened = False
         self._verified_at = 0.0
-        self._committed_there: dict[TopicPartition, tuple[int, str]] = {}
-        """The group's offsets of the agents' partitions, with their metadata, at the last look."""
-        self._with_offsets: set[str] = set()
-        """The topics in which the group has committed offsets, as far as this worker knows."""
-        self._noted: Set[str] = frozenset()
-        """The topics of ``_with_offsets`` that the metadata of each offset of this worker's partitions names."""
-        self._bare: Set[str] = frozenset()
-        """The topics in which the group has offsets without metadata, in partitions of other workers."""
-        self._ids: dict[str, str] = {}
-        """The ids of the agents' topics when this worker first read them. Commits name these ids."""
+        self._group = GroupOffsets(self.app)
         self._looked_for_left = False
         """True after the first look for records that an earlier version has left."""
         self._topic_ids: TopicIds | None = None
@@ -320,7 +149,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
         async with self._fetching:
-            if self._led:
+            if self._leaders.found:
                 await self._place_late()
             self.fetches += 1
             self._batch = self._turn
@@ -389,7 +218,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     def _read_here(self) -> list[TP]:
         """The partitions that the agents of this worker read."""
-        return [] if self._member is None else sorted(tp for tp in self.assignment() if self._is_plain(tp))
+        return [] if self._member is None else sorted(self._plain_partitions())
 
     def _input(self, tp: TP) -> InputInfo:
         progress = self._progress.get(tp)
@@ -408,29 +237,13 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         Any thread may ask.
         """
-        lacking = self._leaderless()
-        return f"the agents wait for a leader of {_listed(lacking)}" if lacking else None
-
-    def _leaderless(self) -> list[TP]:
-        unled = frozenset() if self._log_ends is None else self._log_ends.leaderless
-        waiting = self._unplaced.copy()
-        return [tp for tp in self._read_here() if tp in waiting or TopicPartition(*tp) in unled]
+        return self._leaders.lacking(self._read_here())
 
     @Service.task  # type: ignore[untyped-decorator]
     async def _look_for_leaders(self) -> None:
-        """Finds partitions that have leaders again, and tells of partitions that have none."""
         while not self.should_stop:
             await self.sleep(_LOOK_SECONDS)
-            read = [TopicPartition(*tp) for tp in self._read_here()]
-            if self._log_ends is None:
-                if not read:
-                    continue
-                self._log_ends = LogEnds(admin_client(self.app.config))
-            ends = self._log_ends.look(read)
-            self._led.update(tp for tp in self._unplaced if TopicPartition(*tp) in ends)
-            told, self._told = self._told, self._leaderless()
-            if new := [tp for tp in self._told if tp not in told]:
-                logger.warning("the agents wait for a leader of %s. Other partitions go on", _listed(new))
+            self._leaders.look(self._read_here())
 
     async def wait_until_settled(self) -> None:
         """Returns when no open transaction can still commit offsets of the agents' partitions.
@@ -439,25 +252,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         300 s.
         """
         if self._transactions is not None:
-            await self._positions_of_group()
-
-    async def _positions_of_group(self) -> dict[TP, int]:
-        """The group's offset of each partition that agents read; negative: none. Waits until open transactions end."""
-        plain = [TopicPartition(*tp) for tp in self.assignment() if self._is_plain(tp)]
-        found = await asyncio.to_thread(find_committed, self.app.config, plain, PATIENCE_SECONDS)
-        self._committed_there = {tp: each for tp, each in found.items() if each[0] >= 0}
-        topics = {*topics_of_agents(self.app), *(tp.topic for tp in found)}
-        texts = [metadata for _, metadata in self._committed_there.values()]
-        self._with_offsets = {tp.topic for tp in self._committed_there} | noted_topics(texts, topics)
-        self._noted = self._with_offsets.intersection(*(noted_as_own([text], topics) for text in texts))
-        return {TP(*tp): offset for tp, (offset, _) in found.items()}
-
-    def _compare_topics(self, topics: Set[str]) -> None:
-        """Learns the ids of topics. Raises `TopologyError` if the group has committed in an earlier topic of a name."""
-        config = self.app.config
-        admin = admin_client(config)
-        self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
-        self._ids |= ids_of(admin, topics - self._ids.keys())
+            await self._group.read(self._plain_partitions())
 
     async def _tell_left(self) -> None:
         """Tells of records that an earlier version has left in topics of ``group_by``."""
@@ -468,6 +263,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             )
         except StreamsError as exc:
             logger.warning("records that an earlier version may have left are not known: %s", exc)
+
+    def _plain_partitions(self) -> list[TP]:
+        return [tp for tp in self.assignment() if self._is_plain(tp)]
 
     def _is_plain(self, tp: TP) -> bool:
         """True if agents read the topic. Other topics belong to the topology, or are changelogs."""
@@ -498,25 +296,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         member = self._member
         if member is None:
             return  # a rebalance is under way; the next assignment has a seek of its own
-        found = await self._positions_of_group()
+        found = await self._group.read(self._plain_partitions())
+        committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         try:
-            await asyncio.to_thread(self._compare_topics, {tp.topic for tp in found})
+            await self._group.compare_topics({tp.topic for tp in found})
+            outside = await self._group.without_metadata(committed)
         except StreamsError as exc:
             await self.fail(exc, None)
             return
-        committed = {tp: offset for tp, offset in found.items() if offset >= 0}
-        outside: dict[TP, int] = {}
-        if changelogs_of_agents(self.app):
-            try:
-                # Other workers may have all partitions of another topic, so the topics of all agents count. Topics of
-                # the topology do not count, because their offsets may be there although the others are lost.
-                topics = {*topics_of_agents(self.app), *(tp.topic for tp in found)}
-                bare = await asyncio.to_thread(check_tables, self.app, topics)
-            except StreamsError as exc:
-                await self.fail(exc, None)
-                return
-            outside = {tp: offset for tp, offset in committed.items() if TopicPartition(*tp) in bare}
-            self._bare = {tp.topic for tp in bare if TP(*tp) not in outside}
         new = found.keys() - committed.keys()
         async with self._fetching:
             if self._member is not member:
@@ -528,7 +315,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._committed_offset.update(committed)
             self._too_early.clear()
             self._placed.update(found.keys() - unplaced)
-            self._unplaced = unplaced
+            self._leaders.unplaced = unplaced
             self._turn += 1
             self._seamless = True
             self._begun = begun | outside
@@ -586,14 +373,12 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
         The records of earlier fetches are all handed out, and of these partitions they were dropped.
         """
-        led, self._led = self._led & self._unplaced, set()
+        led = self._leaders.take_found()
         if (placed := await self._place({}, led)) is None:
             return
         begun, unplaced = placed
         found = led - unplaced
-        self._unplaced -= found
-        if found:
-            logger.info("the agents read %s, with a leader again", _listed(sorted(found)))
+        self._leaders.placed(found)
         for tp in found:
             self._too_early.pop(tp, None)
         self._placed |= found
@@ -675,52 +460,39 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return False
         producer: AgentProducer = self.app.producer
         await producer.settle()
-        with_offsets = (self._with_offsets | {tp.topic for tp in due}) - self._bare
-        due, notes = self._noting(due, with_offsets)
+        placed = {tp: at for tp in self._placed if (at := self._committed_offset[tp])}
+        offsets = self._group.due(due, placed)
         if self._transactions is None:
-            done = await self._commit_alone(due, member, notes)
+            done = await self._commit_alone(offsets, member)
         else:
             await self._open()
             done = await self._transactions.commit(
-                {TopicPartition(*tp): position for tp, position in due.items()},
+                {TopicPartition(*tp): position for tp, position in offsets.positions.items()},
                 member,
                 messages,
-                self._ids,
-                notes,
+                self._group.topic_ids,
+                offsets.notes,
             )
             self._behind = behind or not done
         if done:
+            due = dict(offsets.positions)
             self._begun = {tp: offset for tp, offset in self._begun.items() if tp not in due}
             self._committed_offset.update(due)
-            self._with_offsets = self._noted = with_offsets
+            self._group.committed(offsets)
             self._thread.tp_last_committed_at.update(dict.fromkeys(due, time.monotonic()))
             await sends.sent(messages)
             self.app.tables.on_commit(due)
             self.app.monitor.on_tp_commit(due)
         return done
 
-    def _noting(self, due: dict[TP, int], topics: Set[str]) -> tuple[dict[TP, int], tuple[str, ...]]:
-        """The positions of a commit, and the note for their metadata that the group has offsets in these topics.
-
-        If the note is new, the positions of all partitions are committed with it. A topic loses its own notes with its
-        offsets, so the offsets of the other topics need the note. Brokers refuse a commit with too much metadata. So
-        the positions of such a commit have no note, and the next smaller commits have it.
-        """
-        if not changelogs_of_agents(self.app):
-            return due, ()
-        note = note_of_topics(topics, topics)
-        most = MOST_METADATA // (len(metadata_of(None, note)) + _OTHER_LETTERS)
-        if topics != self._noted:
-            every = {tp: at for tp in self._placed if (at := self._committed_offset[tp])} | due
-            due = every if len(every) <= most else due
-        return due, (note,) if len(due) <= most else ()
-
-    async def _commit_alone(self, due: Mapping[TP, int], member: Member, notes: tuple[str, ...]) -> bool:
+    async def _commit_alone(self, due: DueOffsets, member: Member) -> bool:
         if self._thread.should_stop:  # the thread would not answer
             return False
         positions = {
-            TopicPartition(*tp): Position(position, metadata_of(self._ids.get(tp.topic), *notes))
-            for tp, position in due.items()
+            TopicPartition(*tp): Position(
+                position, metadata_of(self._group.topic_ids.get(tp.topic), *due.notes)
+            )
+            for tp, position in due.positions.items()
         }
         try:
             await self._thread.call_thread(self._membership.commit_now, member, positions)
@@ -766,7 +538,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if now - self._verified_at >= _VERIFY_SECONDS:
             self._verified_at = now
             await super().verify_all_partitions_active()
-        topics = {tp.topic for tp in self.assignment() if self._is_plain(tp)}
+        topics = {tp.topic for tp in self._plain_partitions()}
         if self._topic_ids is None:
             if not topics:
                 return
@@ -832,7 +604,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         await self.finish()
         await super().on_partitions_revoked(revoked)
         self._placed.clear()
-        self._unplaced, self._led = set(), set()
+        self._leaders.forget()
         self._too_early.clear()
         self._begun = {}
         self._progress.clear()
@@ -885,10 +657,6 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         except Exception as exc:
             await self.app.crash(exc)
             raise
-
-
-def _listed(tps: Iterable[TP]) -> str:
-    return ", ".join(str(TopicPartition(*tp)) for tp in tps)
 
 
 class AgentTransport(driver.Transport):  # type: ignore[misc]

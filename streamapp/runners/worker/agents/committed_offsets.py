@@ -1,0 +1,115 @@
+"""The group's offsets in the topics of agents, and the notes in the metadata of these offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, NamedTuple
+
+from faust.types import TP
+
+from streamapp.engine.metadata import MOST_METADATA, metadata_of
+from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
+from streamapp.records import TopicPartition
+from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.worker.agents.table_offsets import check_tables
+from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed
+
+__all__ = ["DueOffsets", "GroupOffsets"]
+
+_OTHER_LETTERS = 120
+"""The letters of metadata beside the note of topics: the id of the topic, and the name of the transaction."""
+
+
+class DueOffsets(NamedTuple):
+    """The offsets of a commit."""
+
+    positions: Mapping[TP, int]
+    notes: tuple[str, ...]
+    """The notes for the metadata of each offset."""
+    topics: Set[str]
+    """The topics in which the group has offsets after the commit."""
+
+
+class GroupOffsets:
+    """The offsets that the group has committed in the topics of agents, as far as this worker knows."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.topic_ids: dict[str, str] = {}
+        """The ids of the agents' topics when this worker first read them. Commits name these ids."""
+        self._committed: dict[TopicPartition, tuple[int, str]] = {}
+        """The group's offsets of the agents' partitions, with their metadata, at the last look."""
+        self._topics: Set[str] = frozenset()
+        """The topics in which the group has committed offsets."""
+        self._noted: Set[str] = frozenset()
+        """The topics of ``_topics`` that the metadata of each offset of this worker's partitions names."""
+        self._bare: Set[str] = frozenset()
+        """The topics in which the group has offsets without metadata, in partitions of other workers."""
+
+    async def read(self, partitions: Iterable[TP]) -> dict[TP, int]:
+        """The group's offset of each partition; negative: none. Waits until open transactions end.
+
+        Raises `BrokerError` if brokers do not tell the offsets within 300 s.
+        """
+        plain = [TopicPartition(*tp) for tp in partitions]
+        found = await asyncio.to_thread(find_committed, self._app.config, plain, PATIENCE_SECONDS)
+        self._committed = {tp: each for tp, each in found.items() if each[0] >= 0}
+        topics = self._of_all_agents(found)
+        texts = [metadata for _, metadata in self._committed.values()]
+        self._topics = {tp.topic for tp in self._committed} | noted_topics(texts, topics)
+        self._noted = self._topics.intersection(*(noted_as_own([text], topics) for text in texts))
+        return {TP(*tp): offset for tp, (offset, _) in found.items()}
+
+    async def compare_topics(self, topics: Set[str]) -> None:
+        """Learns the ids of topics.
+
+        Raises `TopologyError` if the group has committed in an earlier topic of a name.
+        """
+        await asyncio.to_thread(self._compare_topics, topics)
+
+    def _compare_topics(self, topics: Set[str]) -> None:
+        config = self._app.config
+        admin = admin_client(config)
+        self.topic_ids |= check_not_anew(config.application_id, admin, self._committed)
+        self.topic_ids |= ids_of(admin, topics - self.topic_ids.keys())
+
+    async def without_metadata(self, committed: Mapping[TP, int]) -> dict[TP, int]:
+        """The offsets, among ``committed``, that another tool has set. The next commit must write them with metadata.
+
+        Raises `StreamsError` if tables of agents have rows, and the group has lost the offsets of these rows.
+        """
+        if not changelogs_of_agents(self._app):
+            return {}
+        # Other workers may have all partitions of another topic, so the topics of all agents count. Topics of the
+        # topology do not count, because their offsets may be there although the others are lost.
+        bare = await asyncio.to_thread(check_tables, self._app, self._of_all_agents(committed))
+        here = {tp: offset for tp, offset in committed.items() if TopicPartition(*tp) in bare}
+        self._bare = {tp.topic for tp in bare if TP(*tp) not in here}
+        return here
+
+    def _of_all_agents(self, partitions: Iterable[TP | TopicPartition]) -> set[str]:
+        return {*topics_of_agents(self._app), *(tp.topic for tp in partitions)}
+
+    def due(self, positions: dict[TP, int], placed: Mapping[TP, int]) -> DueOffsets:
+        """The offsets of a commit with these positions. ``placed`` are the last offsets of all partitions.
+
+        The metadata notes that the group has offsets in the topics. If the note is new, the offsets of all partitions
+        are committed with it. A topic loses its own notes with its offsets, so the offsets of the other topics need the
+        note. Brokers refuse a commit with too much metadata. So the offsets of such a commit have no note, and the next
+        smaller commits have it.
+        """
+        topics = (self._topics | {tp.topic for tp in positions}) - self._bare
+        if not changelogs_of_agents(self._app):
+            return DueOffsets(positions, (), topics)
+        note = note_of_topics(topics, topics)
+        most = MOST_METADATA // (len(metadata_of(None, note)) + _OTHER_LETTERS)
+        if topics != self._noted:
+            every = {**placed, **positions}
+            positions = every if len(every) <= most else positions
+        return DueOffsets(positions, (note,) if len(positions) <= most else (), topics)
+
+    def committed(self, offsets: DueOffsets) -> None:
+        """Learns that a commit is done."""
+        self._topics = self._noted = offsets.topics
