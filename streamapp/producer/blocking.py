@@ -129,7 +129,7 @@ class SyncReliableProducer(ProducerFace[K, V]):
         A callback of the future runs in the thread that delivers reports, so the callback cannot wait for the producer.
         There, a call that would wait for another report raises `StreamsError`, also with a time-out. This method
         raises `BufferFull` there if the buffer is full. The thread runs one callback at a time. Meanwhile, the producer
-        sends other records, until the buffer is full.
+        sends other records, until the buffer is full. The log names a callback that does not come back for 10 s.
         """
         core, report = self._core, _Answer(self._core, first_of)
         record = core.record(topic, key, value, timestamp, headers, partition)

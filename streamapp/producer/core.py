@@ -51,7 +51,7 @@ class Core:
         self._counts = Counts()
         self._partitions = PartitionCounts(options.client())
         self._buffer = Buffer(options.buffer_records, options.buffer_bytes)
-        self._outcomes = Outcomes(self._buffer, self._counts)
+        self._outcomes = Outcomes(options.name, self._buffer, self._counts)
         self._log: SpillLog | None = None
         self._channel: Channel | None = None
         self._closed = False

@@ -152,6 +152,7 @@ class IdempotentChannel:
                 self._client.flush(_POLL_SECONDS)
             else:
                 self._client.poll(self._poll_seconds)
+            self._outcomes.look()
             if self._client.ended:
                 self._send_again()
             elif self._files.changed():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from streamapp._base.stacks import stack_of
 from streamapp.producer.buffer import Buffer
 from streamapp.producer.counts import Counts
 from streamapp.producer.parcel import Parcel, Reports
@@ -16,6 +18,11 @@ from streamapp.producer.report import DeliveryError
 __all__ = ["Outcomes"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_CALLBACK_SECONDS = 10.0
+"""A callback that takes longer is named in the log."""
+_LOOK_SECONDS = 1.0
+"""The pause between two looks while the end waits for callbacks."""
 
 
 class Outcomes:
@@ -29,10 +36,18 @@ class Outcomes:
     No call waits. A parcel and its outcome are in the queue completely or not at all, even after a Ctrl-C.
     """
 
-    def __init__(self, buffer: Buffer, counts: Counts) -> None:
-        self._buffer, self._counts = buffer, counts
+    def __init__(self, name: str, buffer: Buffer, counts: Counts) -> None:
+        self._name, self._buffer, self._counts = name, buffer, counts
         self._queue: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="producer-reports", daemon=True)
+        self._working = False
+        """True while the thread tells senders their reports."""
+        self._told = 0
+        """The number of parcels whose senders were told."""
+        self._seen = -1
+        """The value of ``_told`` at the last look; -1 before the first one."""
+        self._seen_at: float | None = None
+        """The time of the first look that saw this value. None: the log has told of the callback."""
 
     def start(self) -> None:
         self._thread.start()
@@ -40,7 +55,24 @@ class Outcomes:
     def end(self) -> None:
         """Waits until all senders are told. No thread may report an outcome afterwards."""
         self._queue.put(None)
-        self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(_LOOK_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """Tells the log where a callback is that does not come back. One thread calls this method again and again."""
+        now, told = time.monotonic(), self._told
+        if not self._working or told != self._seen:
+            self._seen, self._seen_at = told, now
+        elif self._seen_at is not None and now - self._seen_at >= _CALLBACK_SECONDS:
+            self._seen_at = None
+            logger.warning(
+                "the producer %s waits for a callback of a report, which has not come back for %.0f s. Later reports "
+                "wait, and so do senders when the buffer is full. The callback is at:\n%s",
+                self._name,
+                _CALLBACK_SECONDS,
+                stack_of(self._thread.ident),
+            )
 
     def in_callback(self) -> bool:
         """True if a callback makes the call: no sender is told before the callback ends."""
@@ -104,9 +136,12 @@ class Outcomes:
         return records
 
     def _tell(self, parcels: Sequence[tuple[Parcel, Reports]], error: DeliveryError | None) -> None:
+        self._working = True
         for parcel, reports in parcels:
             try:
                 parcel.sender.tell(reports, error)
             except BaseException:  # of a callback: a future catches only `Exception`
                 logger.exception("a callback of a report failed; the other reports follow")
+            self._told += 1
+        self._working = False
         self._counts.told(sum([parcel.count for parcel, _ in parcels]))

@@ -184,16 +184,11 @@ class TransactionalChannel:
 
     def _next_batch(self) -> Sequence[Batched]:
         """Waits for parcels, and returns the first of them. The result is empty if the channel is closed."""
-        with self._lock:
-            while not self._closed and not (self._log and self._log.records) and not self._pending:
-                self._waiting_since = None
-                if self._closing:
-                    return ()
-                self._work.wait(_IDLE_SECONDS)
-                if self._session is not None:
-                    self._session.idle()
-            if self._waiting_since is None:
-                self._waiting_since = time.monotonic()
+        self._outcomes.look()
+        while (found := self._wait_for_work()) is None:
+            self._outcomes.look()
+        if not found:
+            return ()
         if self._log is None or not self._log.records:
             self._linger()
         with self._moving:
@@ -204,6 +199,21 @@ class TransactionalChannel:
             else:
                 batch = self._first_pending()
         return batch[:1] if batch and batch[0].number <= self._alone_through else batch
+
+    def _wait_for_work(self) -> bool | None:
+        """Waits a moment for parcels. True: parcels wait. False: the channel closes. None: neither."""
+        with self._lock:
+            if self._closed or (self._log and self._log.records) or self._pending:
+                if self._waiting_since is None:
+                    self._waiting_since = time.monotonic()
+                return True
+            self._waiting_since = None
+            if self._closing:
+                return False
+            self._work.wait(_IDLE_SECONDS)
+            if self._session is not None:
+                self._session.idle()
+            return None
 
     def _linger(self) -> None:
         """Waits up to ``linger_ms`` for more records, because larger transactions are cheaper."""

@@ -188,7 +188,7 @@ def test_a_callback_that_exits_leaves_the_reports_of_the_others(caplog: pytest.L
     for parcel in parcels:
         assert buffer.try_reserve(parcel)
         counts.accepted(parcel)
-    outcomes = Outcomes(buffer, counts)
+    outcomes = Outcomes("orders", buffer, counts)
     outcomes.start()
     outcomes.confirmed([(parcel, parcel.reports()) for parcel in parcels[:2]])
     outcomes.failed(parcels[2], DeliveryError("orders", "too large", False))
@@ -196,6 +196,50 @@ def test_a_callback_that_exits_leaves_the_reports_of_the_others(caplog: pytest.L
     assert [reports[0].topic for reports in told] == ["orders"]
     assert counts.settled(0)
     assert caplog.text.count("a callback of a report failed") == 2
+
+
+@pytest.mark.parametrize("spills", [False, True], ids=["idempotent", "spilled"])
+def test_a_callback_that_does_not_come_back_is_named(
+    spills: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callback that waited for its own sender held up the producer for ever, without a word."""
+    monkeypatch.setattr("streamapp.producer.outcomes._CALLBACK_SECONDS", 0.1)
+    options: dict[str, Any] = (
+        {"spill_dir": tmp_path, "spill_after_ms": 1} if spills else {"delivery_timeout_ms": 300}
+    )
+    back = threading.Event()
+
+    def wait_for_room(done: Future[Any]) -> None:
+        back.wait()
+
+    with SyncReliableProducer[bytes, bytes]("orders", bootstrap_servers="127.0.0.1:9", **options) as producer:
+        producer.send_soon("orders", value=b"v").add_done_callback(wait_for_room)
+        until(lambda: "in wait_for_room" in caplog.text, 60, lambda: caplog.text)
+        back.set()
+    assert caplog.text.count("the producer orders waits for a callback of a report") == 1
+
+
+def test_the_end_of_a_producer_names_the_callback_for_which_it_waits(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamapp.producer.outcomes._CALLBACK_SECONDS", 0.1)
+    monkeypatch.setattr("streamapp.producer.outcomes._LOOK_SECONDS", 0.05)
+    back = threading.Event()
+
+    class Waiting:
+        def tell(self, reports: Reports, error: BaseException | None) -> None:
+            back.wait()
+
+    parcel = Parcel(1, 100, records=(OutputRecord("orders", None, b"v", 0),), sender=Waiting())
+    outcomes = Outcomes("orders", Buffer(1, 100), Counts())
+    outcomes.start()
+    outcomes.confirmed([(parcel, parcel.reports())])
+    end = threading.Thread(target=outcomes.end)
+    end.start()
+    until(lambda: "back.wait()" in caplog.text, 60, lambda: caplog.text)
+    back.set()
+    end.join(60)
+    assert not end.is_alive()
 
 
 @pytest.mark.parametrize("options", [{}, {"transactions": True}], ids=["idempotent", "transactions"])

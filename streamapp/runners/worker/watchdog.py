@@ -15,13 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from streamapp._base.stacks import stack_of
 from streamapp.errors import StreamsError
 
 __all__ = ["EventLoopPlace", "HangingError", "Place", "Watchdog", "end_after", "watch_event_loop"]
@@ -191,10 +190,8 @@ def _story(place: Place, seconds: float, set_back: float) -> str:
             f"{place.what} has not come back for {seconds:.0f} s{_cause(set_back)}. This worker ends, and can be "
             "started again at once"
         )
-    frame = sys._current_frames().get(place.thread or 0)
-    stack = "".join(traceback.format_stack(frame)[-4:]) if frame is not None else ""
     return (
         f"{place.what} has not come back for {seconds:.0f} s. User code cannot be interrupted, so this worker ends and "
         "others take over. If the code needs more time, set a longer max_poll_interval_ms. The code is at:\n"
-        f"{stack}"
+        f"{stack_of(place.thread)}"
     )
