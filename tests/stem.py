@@ -8,6 +8,7 @@ not do: its processes end without the functions that are registered with atexit.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import runpy
@@ -168,9 +169,17 @@ def _become(command: list[str], env: dict[str, str], cwd: str) -> list[str]:
     return command
 
 
+def _look_around() -> None:
+    """Does what each application of Faust would do: finds the files of all modules, and the plug-ins of Faust."""
+    inspect.getframeinfo(sys._getframe())
+    tuple(import_module("faust.fixups").FIXUPS.iterate())
+    import_module("faust.web.cache.backends").by_url("memory://")
+
+
 def _main(fd: int) -> None:
     for name in _IMPORTED:
         import_module(name)
+    _look_around()
     assert len(os.listdir("/proc/self/task")) == 1
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the memory of all these objects
