@@ -87,7 +87,7 @@ def fork(
     stdout: IO[Any],
     stderr: IO[Any],
 ) -> Fork:
-    """Runs a script of Python with its arguments. ``env`` is the whole environment."""
+    """Runs a script of Python, or ``-m`` and a module, with its arguments. ``env`` is the whole environment."""
     status, told = os.pipe()
     request = json.dumps({"command": command, "env": dict(env), "cwd": str(cwd)}).encode()
     assert len(request) <= _MOST_BYTES
@@ -190,4 +190,8 @@ if __name__ == "__main__":
     # Faust reads the command line while Python imports it.
     argument = sys.argv.pop()
     _main(int(argument))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "-m":
+        sys.argv.pop(0)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")
