@@ -9,6 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -108,8 +109,8 @@ def _hopping(kafka: KafkaSettings, limit: int | None) -> Inputs:
 def _numbered(limit: int | None) -> Iterator[tuple[str, Flight, int]]:
     """The flights of known planes in the order of time, each with a number as its key."""
     known = {plane.tailnum for plane in data.planes()}
-    flights = [(flight, at) for flight, at in data.flights() if flight.tailnum in known][:limit]
-    for number, (flight, at) in enumerate(flights):
+    flights = ((flight, at) for flight, at in data.flights() if flight.tailnum in known)
+    for number, (flight, at) in enumerate(islice(flights, limit)):
         yield f"{number:07d}", flight, at
 
 

@@ -46,13 +46,18 @@ tests compute, and fill the gaps at the end."""
 TOGETHER = {"spark", "doctor", "interop", "registry"}
 """The folders whose files share a broker, a registry or Spark, which take long to start. One process runs all tests of
 such a folder. The folders inside ``spark`` have a second process."""
+LIKE = {"conformance/test_on_spark.py": "spark"}
+"""Files that the process of a folder runs, because the Java of Spark runs there already."""
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]
     """Gives a process a file, or a folder of those in `TOGETHER`."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder, *inner = _path(nodeid).split("/")
+        path = _path(nodeid)
+        folder, *inner = path.split("/")
+        if path in LIKE:
+            return LIKE[path]
         if folder not in TOGETHER:
             return nodeid.split("::", 1)[0]
         return folder if len(inner) == 1 else f"{folder}/*"

@@ -16,14 +16,14 @@ from streamapp.broker.ports import free_port
 
 from .stem import Fork, fork
 
-__all__ = ["Worker", "free_port", "run_streamapp", "start_worker", "until"]
+__all__ = ["Worker", "free_port", "run_module", "run_streamapp", "start_module", "start_worker", "until"]
 
 _ROOT = Path(__file__).parent.parent
 
 
 @dataclass
 class Worker:
-    """A Faust process and the file that its output goes to."""
+    """A process, mostly of Faust, and the file that its output goes to."""
 
     process: subprocess.Popen[bytes] | Fork
     log: Path
@@ -87,14 +87,32 @@ def start_worker(
     return Worker(process, log)
 
 
+def start_module(module: str, *arguments: str, log: Path, failpoint: str = "") -> Worker:
+    """``python -m module``, as a fork, run from the root of the project."""
+    environ = {**os.environ, "STREAMAPP_FAILPOINT": failpoint}
+    with Path(os.devnull).open() as nothing, log.open("wb") as out:
+        process = fork(["-m", module, *arguments], environ, _ROOT, stdin=nothing, stdout=out, stderr=out)
+    return Worker(process, log)
+
+
 def run_streamapp(
     *arguments: str, env: Mapping[str, str] = os.environ, typed: bytes = b"", timeout: float = 120.0
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command of streamapp in this process's folder. ``env`` is the whole environment."""
+    return _run([_script("streamapp"), *arguments], env, typed, timeout)
+
+
+def run_module(module: str, *arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs ``python -m module`` in this process's folder. ``env`` is the whole environment."""
+    return _run(["-m", module, *arguments], env, b"", 120.0)
+
+
+def _run(
+    line: list[str], env: Mapping[str, str], typed: bytes, timeout: float
+) -> subprocess.CompletedProcess[str]:
     with TemporaryFile() as into, TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
         into.write(typed)
         into.seek(0)
-        line = [_script("streamapp"), *arguments]
         process = fork(line, env, Path.cwd(), stdin=into, stdout=out, stderr=errors)
         try:
             code = process.wait(timeout)

@@ -8,6 +8,7 @@ not do: its processes end without the functions that are registered with atexit.
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import runpy
@@ -86,7 +87,7 @@ def fork(
     stdout: IO[Any],
     stderr: IO[Any],
 ) -> Fork:
-    """Runs a script of Python with its arguments. ``env`` is the whole environment."""
+    """Runs a script of Python, or ``-m`` and a module, with its arguments. ``env`` is the whole environment."""
     status, told = os.pipe()
     request = json.dumps({"command": command, "env": dict(env), "cwd": str(cwd)}).encode()
     assert len(request) <= _MOST_BYTES
@@ -168,9 +169,17 @@ def _become(command: list[str], env: dict[str, str], cwd: str) -> list[str]:
     return command
 
 
+def _look_around() -> None:
+    """Does what each application of Faust would do: finds the files of all modules, and the plug-ins of Faust."""
+    inspect.getframeinfo(sys._getframe())
+    tuple(import_module("faust.fixups").FIXUPS.iterate())
+    import_module("faust.web.cache.backends").by_url("memory://")
+
+
 def _main(fd: int) -> None:
     for name in _IMPORTED:
         import_module(name)
+    _look_around()
     assert len(os.listdir("/proc/self/task")) == 1
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the memory of all these objects
@@ -181,4 +190,8 @@ if __name__ == "__main__":
     # Faust reads the command line while Python imports it.
     argument = sys.argv.pop()
     _main(int(argument))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0] == "-m":
+        sys.argv.pop(0)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")

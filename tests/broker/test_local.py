@@ -226,7 +226,7 @@ def test_a_start_that_was_killed_halfway_is_continued_by_the_next(tmp_path: Path
         time.sleep(0.001)
     parent.kill()
     parent.wait()
-    with LightKafka(tmp_path, port=0) as kafka:
+    with LocalKafka(tmp_path, port=0) as kafka:
         assert kafka.status().running
 
 

@@ -21,7 +21,6 @@ def spark() -> Iterator[SparkSession]:
     settings = {
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.memory": "1g",
-        "spark.sql.codegen.wholeStage": "false",
         "spark.ui.enabled": "false",
     }
     session = spark_session("conformance", settings=settings)

@@ -92,18 +92,22 @@ def test_a_consumer_that_sleeps_while_another_takes_over_commits_nothing(
     made.append(processes)
     sleeper = processes.start(f"{point}:stop")
     log = tmp_path / "log-0"
-    until(lambda: "State:\tT" in Path(f"/proc/{sleeper.pid}/status").read_text(), SECONDS, processes.logs)
+    until(
+        lambda: "State:\tT" in Path(f"/proc/{sleeper.process.pid}/status").read_text(),
+        SECONDS,
+        processes.logs,
+    )
     other = processes.start()
     until(lambda: feed.position() == COUNT, SECONDS, processes.logs)
     before = feed.committed()
-    other.send_signal(signal.SIGTERM)
+    other.signal(signal.SIGTERM)
     assert other.wait(SECONDS) == 0, processes.logs()
-    sleeper.send_signal(signal.SIGCONT)
+    sleeper.signal(signal.SIGCONT)
     until(lambda: "nothing of them is committed any more" in log.read_text(), SECONDS, processes.logs)
     assert feed.committed() == before
     feed.send((f"k{number % KEYS}", str(number)) for number in range(COUNT, 2 * COUNT))
     until(lambda: feed.position() == 2 * COUNT, SECONDS, processes.logs)  # it goes on by itself
-    sleeper.send_signal(signal.SIGTERM)
+    sleeper.signal(signal.SIGTERM)
     assert sleeper.wait(SECONDS) == 0, processes.logs()
     assert sorted(number for _, number in feed.written()) == list(range(2 * COUNT))
 

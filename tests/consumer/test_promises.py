@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,12 +16,11 @@ import pytest
 from streamapp.consumer.offset_sinks import SavedOffset, SinkFenced
 from streamapp.records import TopicPartition
 
-from ..processes import until
+from ..processes import Worker, start_module, until
 from ..producer.postgres import PostgreSQL
 from .consuming_process import sink_at
 from .feeding import Feed
 
-ROOT = Path(__file__).parents[2]
 COUNT, KEYS = 300, 12
 SECONDS = 120.0
 PARALLELISM = 4
@@ -35,32 +31,22 @@ class Processes:
 
     def __init__(self, feed: Feed, guarantee: str, out: str, folder: Path, mode: str = "") -> None:
         self._command = [feed.bootstrap, feed.group, guarantee, out, *([mode] if mode else [])]
-        self._folder, self.all = folder, list[subprocess.Popen[bytes]]()
+        self._folder, self.all = folder, list[Worker]()
 
-    def start(self, failpoint: str = "") -> subprocess.Popen[bytes]:
-        with (self._folder / f"log-{len(self.all)}").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.consumer.consuming_process", *self._command],
-                cwd=ROOT,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "STREAMAPP_FAILPOINT": failpoint},
-            )
+    def start(self, failpoint: str = "") -> Worker:
+        log = self._folder / f"log-{len(self.all)}"
+        process = start_module(
+            "tests.consumer.consuming_process", *self._command, log=log, failpoint=failpoint
+        )
         self.all.append(process)
         return process
-
-    def is_open(self, process: subprocess.Popen[bytes]) -> bool:
-        """The process answers signals."""
-        return "open" in (self._folder / f"log-{self.all.index(process)}").read_text()
 
     def logs(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self._folder.glob("log-*")))
 
     def close(self) -> None:
         for process in self.all:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.close()
 
 
 @pytest.fixture
@@ -93,15 +79,14 @@ def killed_at(processes: Processes, *points: str) -> None:
     for point in points:
         name, _, times = point.partition(":")
         process = processes.start(f"{name}:kill:{times or 7}")
-        until(lambda process=process: process.poll() is not None, SECONDS, processes.logs)  # type: ignore[misc]
-        assert process.returncode == -signal.SIGKILL, processes.logs()
+        assert process.wait(SECONDS) == -signal.SIGKILL, processes.logs()
 
 
 def finish(processes: Processes, condition: Any) -> None:
     last = processes.start()
-    until(lambda: processes.is_open(last), SECONDS, processes.logs)
+    last.wait_for("open", SECONDS)
     until(condition, SECONDS, processes.logs)
-    last.send_signal(signal.SIGTERM)
+    last.signal(signal.SIGTERM)
     assert last.wait(SECONDS) == 0, processes.logs()
 
 
@@ -204,9 +189,9 @@ def test_exactly_once_while_postgresql_is_killed(
     server.kill()
     server.start()
     until(lambda: len(handled(address)) > 60, SECONDS, processes.logs)
-    first.kill()
+    first.signal(signal.SIGKILL)
     until(lambda: len(handled(address)) >= COUNT, SECONDS, processes.logs)
-    second.send_signal(signal.SIGTERM)
+    second.signal(signal.SIGTERM)
     assert second.wait(SECONDS) == 0, processes.logs()
     check_exactly_once(handled(address))
 
@@ -229,7 +214,7 @@ def test_a_consumer_that_starts_before_its_database_waits(
     finally:
         server.start()
     until(lambda: len(handled(address)) >= COUNT, SECONDS, processes.logs)
-    process.send_signal(signal.SIGTERM)
+    process.signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 0, processes.logs()
     check_exactly_once(handled(address))
 

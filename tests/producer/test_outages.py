@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -26,13 +23,12 @@ from streamapp.producer.spill_log import LoggedParcel, SpillLog
 from streamapp.records import OutputRecord
 
 from ..brokers import LightKafka
-from ..processes import until
+from ..processes import Worker, start_module, until
 from .topics import Topics
 
 NOWHERE = "127.0.0.1:9"
 COUNT = 500
 ALL = [b"%d" % number for number in range(COUNT)]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +49,10 @@ def spilled(folder: Path, topic: str, count: int = COUNT) -> None:
         assert (metrics.events, metrics.unconfirmed, metrics.spilled) == (count, count, count)
 
 
-def start(
-    bootstrap: str, topic: str, folder: Path, first: int, count: int, failpoint: str = ""
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "tests.producer.sender",
-            bootstrap,
-            topic,
-            str(folder),
-            str(first),
-            str(count),
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "STREAMAPP_FAILPOINT": failpoint},
-    )
+def start(bootstrap: str, topic: str, folder: Path, first: int, count: int, failpoint: str = "") -> Worker:
+    log = folder.with_name(f"sender-{first}-{count}.log")
+    arguments = (bootstrap, topic, str(folder), str(first), str(count))
+    return start_module("tests.producer.sender", *arguments, log=log, failpoint=failpoint)
 
 
 def test_brokers_that_go_and_come_back(mortal: LocalKafka, tmp_path: Path) -> None:
@@ -123,11 +104,9 @@ def test_a_killed_process_leaves_its_log_to_the_next(topics: Topics, tmp_path: P
     topic = topics.create()
     folder = tmp_path / "spill"
     process = start(NOWHERE, topic, folder, 0, COUNT)
-    assert process.stdout is not None
-    safe = [next(line for line in process.stdout if line.startswith("safe")) for _ in range(COUNT)]
-    assert safe[-1].split() == ["safe", str(COUNT - 1), "spilled"]
-    process.kill()
-    process.wait()
+    until(lambda: process.text().count("safe ") == COUNT, 60, process.text)
+    assert f"safe {COUNT - 1} spilled\n" in process.text()
+    process.close()
     with SyncReliableProducer("numbers", bootstrap_servers=topics.bootstrap, spill_dir=folder) as producer:
         assert producer.metrics.events == COUNT
         # Records of today come behind those of the log.
@@ -150,8 +129,8 @@ def test_a_kill_while_the_log_is_sent_loses_and_doubles_nothing(
     killed = start(topics.bootstrap, topic, folder, COUNT, 0, f"{step}:kill")
     assert killed.wait(120) == -signal.SIGKILL
     after = start(topics.bootstrap, topic, folder, COUNT, 100)
-    output, _ = after.communicate(timeout=120)
-    assert output.splitlines()[-1] == "done 0"
+    assert after.wait(120) == 0, after.text()
+    assert after.text().splitlines()[-1] == "done 0"
     assert topics.values(topic) == [b"%d" % number for number in range(COUNT + 100)]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psycopg
@@ -30,12 +31,11 @@ from streamapp.producer.session import Bookmark
 from streamapp.records import OutputRecord
 
 from ..brokers import LightKafka
-from ..processes import until
+from ..processes import Worker, start_module, until
 from .postgres import PostgreSQL
 from .relaying import database_at
 from .topics import Topics
 
-ROOT = Path(__file__).parents[2]
 COUNT = 300
 
 
@@ -87,21 +87,15 @@ def ending(enough: threading.Event, writer: threading.Thread) -> Iterator[None]:
         writer.join()
 
 
-def relay(bootstrap: str, address: str, failpoint: str = "") -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.producer.relaying", bootstrap, address],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "STREAMAPP_FAILPOINT": failpoint},
-    )
+def relay(bootstrap: str, address: str, failpoint: str = "", log: Path = Path(os.devnull)) -> Worker:
+    return start_module("tests.producer.relaying", bootstrap, address, log=log, failpoint=failpoint)
 
 
 def relay_all(bootstrap: str, address: str) -> list[int]:
-    process = relay(bootstrap, address)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    return [int(each) for each in output.split()]
+    with TemporaryDirectory() as folder:
+        process = relay(bootstrap, address, log=Path(folder) / "log")
+        assert process.wait(120) == 0, process.text()
+        return [int(each) for each in process.text().splitlines()[-1].split()]
 
 
 def test_a_record_is_sent_if_its_transaction_commits(topics: Topics, address: str) -> None:

@@ -20,7 +20,6 @@ def spark() -> Iterator[SparkSession]:
     settings = {
         "spark.sql.shuffle.partitions": "1",
         "spark.driver.memory": "1g",
-        "spark.sql.codegen.wholeStage": "false",
     }
     session = spark_session("tests", settings=settings)
     yield session

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from typing import Any
 
 import pytest
 
-from ..processes import free_port, until
+from ..processes import free_port, run_module, until
 from .conftest import Cluster
 
 APP = "features_app"
@@ -72,8 +71,7 @@ class Running:
             "DATADIR": str(self.cluster.folder / "data-a"),
             **self.env,
         }
-        line = [sys.executable, "-m", f"tests.worker.{APP}", *arguments]
-        return subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
+        return run_module(f"tests.worker.{APP}", *arguments, env=env)
 
 
 @pytest.fixture(params=["at_least_once", "exactly_once_v2"])
