@@ -142,7 +142,8 @@ def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
     from pyspark.sql import functions as F
 
     rows = found.rows[topic] = source.rows(topic)
-    counted_rows = rows.groupBy("task").agg(F.count("*"), F.count("seq")).collect()
+    with few_groups(rows.sparkSession):
+        counted_rows = rows.groupBy("task").agg(F.count("*"), F.count("seq")).collect()
     lost = sum(size for task, size, _ in counted_rows if task is None or task < 0)
     if lost:
         raise ConfigError(
