@@ -32,7 +32,9 @@ __all__ = [
     "TOPIC_ID",
     "RememberedTimes",
     "changelog_in",
+    "changelog_notes",
     "changelog_number",
+    "changelogs_of_agents_in",
     "decode_metadata",
     "encode_metadata",
     "from_outside",
@@ -61,6 +63,9 @@ only the beginning, knows the finished records, too."""
 
 DONE_END = "."
 """The end of the text that begins with `DONE_MARK`. The character is nowhere else in the text."""
+
+_CHANGELOG_ID = "changelog id "
+"""The beginning of the name under which commits of agents have the id of a changelog."""
 
 _SHORT_ID = "topic id"
 """The name whose number is the short id of the topic, for tasks with so many inputs that whole ids have no room.
@@ -231,6 +236,24 @@ def changelog_in(text: str, beginnings: tuple[str, ...]) -> int | None:
         if name.startswith(beginnings) and number >= _CHANGELOG and number != partition_time
     )
     return next(found, None)
+
+
+def changelog_notes(ids: Mapping[str, str]) -> tuple[str, ...]:
+    """The names under which commits of agents have the ids of changelogs. If there is no room, the last are left out.
+
+    >>> changelogs_of_agents_in(metadata_of("A1", *changelog_notes({"app-seen-changelog": "C1"})))
+    {'app-seen-changelog': 'C1'}
+    """
+    names = [f"{_CHANGELOG_ID}{topic} {topic_id}" for topic, topic_id in ids.items()]
+    count = sum(size <= _NOTES_LIMIT // 4 * 3 for size in accumulate(map(_size, names)))
+    return tuple(names[:count])
+
+
+def changelogs_of_agents_in(text: str) -> dict[str, str]:
+    """The changelogs in the metadata of an offset of agents, with their ids."""
+    known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
+    named = [name.removeprefix(_CHANGELOG_ID) for name in known if name.startswith(_CHANGELOG_ID)]
+    return {topic: topic_id for topic, _, topic_id in (name.partition(" ") for name in named)}
 
 
 def _remembered(data: bytes) -> dict[str, int]:

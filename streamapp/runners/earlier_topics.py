@@ -10,7 +10,13 @@ from confluent_kafka import KafkaException, TopicCollection
 
 from streamapp._base.names import NO_TOPIC_ID
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask
-from streamapp.engine.metadata import SHORT_MARK, changelog_number, marks_of, topic_ids_in
+from streamapp.engine.metadata import (
+    SHORT_MARK,
+    changelog_number,
+    changelogs_of_agents_in,
+    marks_of,
+    topic_ids_in,
+)
 from streamapp.engine.store_notes import noted_changelogs
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
@@ -19,6 +25,7 @@ from streamapp.topology.plan import Plan
 __all__ = [
     "KEEP_COPIED",
     "changelogs_anew",
+    "changelogs_of_agents_anew",
     "check_changelogs",
     "check_not_anew",
     "committed_in_others",
@@ -175,3 +182,24 @@ def check_changelogs(
             "APPLICATION --shift-by 0 --keep-tables --execute`"
         )
     return present
+
+
+def changelogs_of_agents_anew(
+    admin: LastingAdmin,
+    committed: Mapping[TopicPartition, str],
+    existing: Container[str],
+    timeout: float = 60.0,
+) -> dict[TopicPartition, str]:
+    """The same as `changelogs_anew` for tables of agents, whose commits have the names of their changelogs."""
+    noted: dict[str, dict[TopicPartition, str]] = {}
+    for tp, text in committed.items():
+        for changelog, topic_id in changelogs_of_agents_in(text).items():
+            if changelog in existing:
+                noted.setdefault(changelog, {})[tp] = topic_id
+    present = ids_of(admin, noted, timeout)
+    return {
+        tp: name
+        for name, topic_id in sorted(present.items())
+        if topic_id not in noted[name].values()
+        for tp in noted[name]
+    }

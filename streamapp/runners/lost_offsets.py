@@ -27,6 +27,7 @@ __all__ = [
     "KEEP_TABLES",
     "NO_OFFSET",
     "OffsetCheck",
+    "agents_of_earlier_rows",
     "agents_of_other_offsets",
     "agents_without_offsets",
     "fed_changelogs",
@@ -106,6 +107,16 @@ def agents_without_offsets(group: str, table: str, topics: Collection[str]) -> T
         "compute the tables anew, run `streamapp reset`. To keep the tables, choose the next records of each topic: "
         f"`streamapp offsets reset --group {group} --topic TOPIC --to-latest --execute`, or with --to-earliest or "
         "--to-time"
+    )
+
+
+def agents_of_earlier_rows(group: str, changelog: str, topic: str) -> TopologyError:
+    """The error for a table of agents whose changelog was created anew since the commit of an offset in a topic."""
+    return TopologyError(
+        f"the changelog {changelog} was deleted and created anew since agents of the group {group} have committed "
+        f"offsets of {topic}, so their table lacks rows. Stop all workers. To compute the tables anew, run `streamapp "
+        "reset`. To go on with the rows that the changelog has now, run `streamapp offsets reset --group "
+        f"{group} --shift-by 0 --keep-tables --execute`"
     )
 
 

@@ -14,7 +14,7 @@ from streamapp.broker.requests import list_offsets
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import changelogs_anew, committed_in_others
+from streamapp.runners.earlier_topics import changelogs_anew, changelogs_of_agents_anew, committed_in_others
 from streamapp.runners.lost_offsets import offsets_from_outside
 
 __all__ = [
@@ -116,11 +116,9 @@ def positions(
     )
     outside = {tp for tp in offsets_from_outside(committed) if subject.feeds_tables(tp.topic)}
     texts = {tp: metadata for tp, (_, metadata) in committed.items()}
-    changelogs = (
-        {}
-        if subject.plan is None
-        else changelogs_anew(subject.plan, subject.admin, texts, subject.topics, _SECONDS)
-    )
+    changelogs = changelogs_of_agents_anew(subject.admin, texts, subject.topics, _SECONDS)
+    if subject.plan is not None:
+        changelogs |= changelogs_anew(subject.plan, subject.admin, texts, subject.topics, _SECONDS)
     return [
         Position(
             tp,

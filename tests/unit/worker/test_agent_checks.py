@@ -19,7 +19,12 @@ from faust.types import TP
 from mode.utils.locks import Event
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.engine.metadata import metadata_of
+from streamapp.engine.metadata import (
+    METADATA_LIMIT,
+    changelog_notes,
+    changelogs_of_agents_in,
+    metadata_of,
+)
 from streamapp.engine.topic_notes import noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.agents import consumer as consumer_of_agents
@@ -238,6 +243,7 @@ class Seeking(AgentConsumer):
         self._fetching = asyncio.Lock()
         self._active_partitions, self._buffered_partitions = {ORDERS}, set()
         self.not_waiting_next_records, self.can_resume_flow, self.suspend_flow = Event(), Event(), Event()
+        self._changelog_notes = ()
         self._looked_for_left, self._with_offsets, self._noted, self._bare = (
             True,
             set(),
@@ -438,6 +444,22 @@ def test_a_commit_has_no_more_metadata_than_brokers_take() -> None:
     due, notes = consumer._noting(one, few)
     assert due == placed | one
     assert noted_topics([metadata_of("A1", *notes)], topics) == few
+
+
+def test_commits_name_as_many_changelogs_as_metadata_has_room_for() -> None:
+    consumer = Seeking(Member(7, "a"))
+    consumer.app.tables = {"seen": App("many-tables").Table("seen")}
+    consumer._placed, consumer._committed_offset = set(), {}
+    changelogs = {f"many-tables-{number}-changelog": f"C{number}" for number in range(100)}
+    consumer._changelog_notes = changelog_notes(changelogs)
+    topics = {f"topic-{number}" for number in range(100)}
+    _, notes = consumer._noting({TP("topic-7", 0): 6}, topics)
+    metadata = metadata_of("A1", *notes)
+    assert len(metadata) < METADATA_LIMIT
+    assert noted_topics([metadata], topics) == topics
+    named = changelogs_of_agents_in(metadata)
+    assert len(named) > 10
+    assert named.items() < changelogs.items()
 
 
 async def settle() -> None: ...

@@ -25,7 +25,7 @@ from mode import Service
 
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
-from streamapp.engine.metadata import MOST_METADATA, metadata_of
+from streamapp.engine.metadata import MOST_METADATA, changelog_notes, metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
 from streamapp.errors import BrokerError, StreamsError
@@ -43,6 +43,7 @@ from streamapp.runners.worker.clients import (
     admin_client,
     cannot_be_read,
     find_committed,
+    find_topics,
     list_offsets,
 )
 from streamapp.runners.worker.group import (
@@ -281,7 +282,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         self._bare: Set[str] = frozenset()
         """The topics in which the group has offsets without metadata, in partitions of other workers."""
         self._ids: dict[str, str] = {}
-        """The ids of the agents' topics when this worker first read them. Commits name these ids."""
+        """The ids of the agents' topics, and of their changelogs, when this worker first read them. Commits name these
+        ids."""
+        self._changelog_notes: tuple[str, ...] = ()
+        """The names in commits that have the ids of the changelogs."""
         self._looked_for_left = False
         """True after the first look for records that an earlier version has left."""
         self._topic_ids: TopicIds | None = None
@@ -457,7 +461,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         config = self.app.config
         admin = admin_client(config)
         self._ids |= check_not_anew(config.application_id, admin, self._committed_there)
+        changelogs = changelogs_of_agents(self.app)
+        if changelogs:
+            topics |= find_topics(config, admin, PATIENCE_SECONDS).topics.keys() & changelogs
         self._ids |= ids_of(admin, topics - self._ids.keys())
+        self._changelog_notes = changelog_notes({t: self._ids[t] for t in changelogs if t in self._ids})
 
     async def _tell_left(self) -> None:
         """Tells of records that an earlier version has left in topics of ``group_by``."""
@@ -700,20 +708,22 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         return done
 
     def _noting(self, due: dict[TP, int], topics: Set[str]) -> tuple[dict[TP, int], tuple[str, ...]]:
-        """The positions of a commit, and the note for their metadata that the group has offsets in these topics.
+        """The positions of a commit, and the notes for their metadata.
 
-        If the note is new, the positions of all partitions are committed with it. A topic loses its own notes with its
+        The first note says that the group has offsets in these topics. The other notes have the ids of changelogs.
+
+        If the first note is new, all partitions are committed with it. A topic loses its own notes with its
         offsets, so the offsets of the other topics need the note. Brokers refuse a commit with too much metadata. So
         the positions of such a commit have no note, and the next smaller commits have it.
         """
         if not changelogs_of_agents(self.app):
             return due, ()
-        note = note_of_topics(topics, topics)
-        most = MOST_METADATA // (len(metadata_of(None, note)) + _OTHER_LETTERS)
+        notes = note_of_topics(topics, topics), *self._changelog_notes
+        most = MOST_METADATA // (len(metadata_of(None, *notes)) + _OTHER_LETTERS)
         if topics != self._noted:
             every = {tp: at for tp in self._placed if (at := self._committed_offset[tp])} | due
             due = every if len(every) <= most else due
-        return due, (note,) if len(due) <= most else ()
+        return due, notes if len(due) <= most else ()
 
     async def _commit_alone(self, due: Mapping[TP, int], member: Member, notes: tuple[str, ...]) -> bool:
         if self._thread.should_stop:  # the thread would not answer
@@ -767,6 +777,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._verified_at = now
             await super().verify_all_partitions_active()
         topics = {tp.topic for tp in self.assignment() if self._is_plain(tp)}
+        changelogs = changelogs_of_agents(self.app)
+        topics.update(changelogs)
         if self._topic_ids is None:
             if not topics:
                 return
@@ -774,7 +786,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         # A deleted topic soon is in no assignment, so no topic is ever taken off.
         self._topic_ids.watch(topics)
         if lost := self._topic_ids.lost():
-            await self.fail(BrokerError(f"the topic {lost}, and agents read it. {lost.remedy}"), None)
+            use = "agents keep a table in it" if lost.topic in changelogs else "agents read it"
+            await self.fail(BrokerError(f"the topic {lost}, and {use}. {lost.remedy}"), None)
 
     # Rebalances and the stop.
 
