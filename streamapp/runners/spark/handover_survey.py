@@ -23,7 +23,7 @@ from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
 from streamapp.runners.earlier_topics import check_changelogs, check_not_anew, committed_in_others, ids_of
 from streamapp.runners.first_offsets import check_within
-from streamapp.runners.lost_offsets import NO_OFFSET, OffsetCheck
+from streamapp.runners.lost_offsets import NO_OFFSET, OffsetCheck, check_repartition_topics
 from streamapp.runners.spark.batch_source import (
     READERS,
     Bound,
@@ -172,6 +172,7 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
     if metadata:
         check_stores(plan, metadata, partitions)
         check_changelogs(plan, admin_of(plan.config), metadata, existing)
+        check_repartition_topics(plan, metadata, existing, partitions)
         _check_not_anew(
             plan, {tp: (committed[tp].offset, text) for tp, text in metadata.items()}, bool(notes)
         )

@@ -17,7 +17,7 @@ from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_changelogs, check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_new_partitions
-from streamapp.runners.lost_offsets import OffsetCheck
+from streamapp.runners.lost_offsets import OffsetCheck, check_repartition_topics
 from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left, check_readable
 from streamapp.topology.plan import Plan, Subtopology
@@ -66,6 +66,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - A topic matches the patterns of two sources.
     - No other topic tells the number of partitions of a repartition topic.
     - A changelog is missing, or was created anew, although the group has committed offsets of its input.
+    - A repartition topic is missing although the group has committed offsets there.
     - A source topic was deleted and created anew since the group has committed its offsets.
     - Tables have rows, but another tool has set offsets of the group, or some offsets are lost.
     - A store would read rows that another definition has written.
@@ -86,6 +87,7 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     texts = {tp: text for tp, (_, text) in there.items()}
     check_stores(plan, texts, existing)
     ids |= check_changelogs(plan, admin, texts, existing, timeout)
+    check_repartition_topics(plan, texts, existing, counts)
     # A group without any offset may be about to get its first ones (`streamapp offsets reset`). If the group has lost
     # its offsets, the tasks of a worker notice (`LiveTask`).
     from_outside: Mapping[TopicPartition, int] = {}
