@@ -218,7 +218,7 @@ def changelog_number(topic_id: str) -> int:
     """The number for the id of a changelog, which the note about its store has.
 
     >>> changelog_number("A1")
-    6699137001775764170
+    6699136993346242122
     """
     return _short_id(topic_id) | _CHANGELOG
 
@@ -227,7 +227,7 @@ def changelog_in(text: str, beginnings: tuple[str, ...]) -> int | None:
     """The `changelog_number` of the first name that begins with one of ``beginnings``; None if there is none.
 
     >>> changelog_in(encode_metadata(5, {"store a: rows": changelog_number("A1")}), ("store a: ",))
-    6699137001775764170
+    6699136993346242122
     """
     partition_time, known = (-1, {}) if text.startswith(BACKFILL) else decode_metadata(text)
     found = (
