@@ -31,6 +31,10 @@ __all__ = [
     "STREAM_TIME",
     "TOPIC_ID",
     "RememberedTimes",
+    "changelog_in",
+    "changelog_notes",
+    "changelog_number",
+    "changelogs_of_agents_in",
     "decode_metadata",
     "encode_metadata",
     "from_outside",
@@ -60,6 +64,9 @@ only the beginning, knows the finished records, too."""
 DONE_END = "."
 """The end of the text that begins with `DONE_MARK`. The character is nowhere else in the text."""
 
+_CHANGELOG_ID = "changelog id "
+"""The beginning of the name under which commits of agents have the id of a changelog."""
+
 _SHORT_ID = "topic id"
 """The name whose number is the short id of the topic, for tasks with so many inputs that whole ids have no room.
 
@@ -83,6 +90,8 @@ _NOTES_LIMIT = 2_000
 """The most bytes of metadata with notes. A backfill adds its own notes, and needs the room up to `METADATA_LIMIT`."""
 SOME_NOTES = "some stores"
 """The last note if others are left out."""
+_CHANGELOG = 1 << 62
+"""The least number that stands for a changelog. A partition time, the usual number of a note, is smaller."""
 _VERSION = 2
 _HEAD = struct.Struct(">bq")
 _INT = struct.Struct(">i")
@@ -205,6 +214,48 @@ def _short_mark(number: int) -> str:
     return f"{SHORT_MARK}{number}"
 
 
+def changelog_number(topic_id: str) -> int:
+    """The number for the id of a changelog, which the note about its store has.
+
+    >>> changelog_number("A1")
+    6699136993346242122
+    """
+    return _short_id(topic_id) | _CHANGELOG
+
+
+def changelog_in(text: str, beginnings: tuple[str, ...]) -> int | None:
+    """The `changelog_number` of the first name that begins with one of ``beginnings``; None if there is none.
+
+    >>> changelog_in(encode_metadata(5, {"store a: rows": changelog_number("A1")}), ("store a: ",))
+    6699136993346242122
+    """
+    partition_time, known = (-1, {}) if text.startswith(BACKFILL) else decode_metadata(text)
+    found = (
+        number
+        for name, number in known.items()
+        if name.startswith(beginnings) and number >= _CHANGELOG and number != partition_time
+    )
+    return next(found, None)
+
+
+def changelog_notes(ids: Mapping[str, str]) -> tuple[str, ...]:
+    """The names under which commits of agents have the ids of changelogs. If there is no room, the last are left out.
+
+    >>> changelogs_of_agents_in(metadata_of("A1", *changelog_notes({"app-seen-changelog": "C1"})))
+    {'app-seen-changelog': 'C1'}
+    """
+    names = [f"{_CHANGELOG_ID}{topic} {topic_id}" for topic, topic_id in ids.items()]
+    count = sum(size <= _NOTES_LIMIT // 4 * 3 for size in accumulate(map(_size, names)))
+    return tuple(names[:count])
+
+
+def changelogs_of_agents_in(text: str) -> dict[str, str]:
+    """The changelogs in the metadata of an offset of agents, with their ids."""
+    known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
+    named = [name.removeprefix(_CHANGELOG_ID) for name in known if name.startswith(_CHANGELOG_ID)]
+    return {topic: topic_id for topic, _, topic_id in (name.partition(" ") for name in named)}
+
+
 def _remembered(data: bytes) -> dict[str, int]:
     remembered: dict[str, int] = {}
     at = _HEAD.size + _INT.size
@@ -279,13 +330,14 @@ class RememberedTimes:
         notes: Sequence[str] = (),
         inputs: int = 1,
         topics: str = "",
+        changelogs: Mapping[str, int] | None = None,
     ) -> str:
         """The metadata for the offset of one input.
 
         ``topic_id`` is the id of the input's topic, if known. ``notes`` are the notes about stores (`store_notes`).
-        ``inputs`` is the number of inputs of the task. ``topics`` is the note of `topic_notes`, or "". The number of
-        each note is the partition time: Kafka Streams copies the notes into its own commits, with other partition
-        times.
+        ``inputs`` is the number of inputs of the task. ``topics`` is the note of `topic_notes`, or "". ``changelogs``
+        has the `changelog_number` of notes, as far as known. The number of each other note is the partition time:
+        Kafka Streams copies the notes into its own commits, with other partition times.
 
         Kafka Streams writes the names of all inputs with each input, and this text must not be longer than
         `METADATA_LIMIT`, either. So names are left out if there is no room. If the ids of all inputs have no room
@@ -315,7 +367,9 @@ class RememberedTimes:
             own, space = {_SHORT_ID: _short_id(topic_id)}, short
         chosen = [topics] if topics and of_topics <= space else []
         chosen = [*_fitting(notes, space - _letters(sum(map(_size, chosen)))), *chosen]
-        return encode_metadata(partition_time, known | own | dict.fromkeys(chosen, max(partition_time, 0)))
+        numbers = dict.fromkeys(chosen, max(partition_time, 0))
+        numbers.update({note: number for note, number in (changelogs or {}).items() if note in numbers})
+        return encode_metadata(partition_time, known | own | numbers)
 
     def _known(self) -> dict[str, int]:
         """The numbers that fit into the metadata beside a short id, first those that no later record sets right."""

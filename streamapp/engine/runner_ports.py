@@ -103,7 +103,7 @@ class TaskEnvironment:
     """Runs the coroutines of asynchronous steps. None: a topology with such steps is refused."""
     rules: TaskRules = TaskRules()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Kafka's ids of inputs, which each commit names in its metadata. Ids may be missing."""
+    """Kafka's ids of inputs and changelogs, which each commit names in its metadata. Ids may be missing."""
     with_offsets: frozenset[str] = frozenset()
     """The inputs in which the group had committed offsets at the start of the process (`topic_notes`)."""
     edition: int = 0

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from streamapp._base.counted import counted
 from streamapp._base.names import short_hash
-from streamapp.engine.metadata import BACKFILL, SOME_NOTES, decode_metadata, encode_metadata
+from streamapp.engine.metadata import (
+    BACKFILL,
+    SOME_NOTES,
+    changelog_in,
+    changelog_number,
+    decode_metadata,
+    encode_metadata,
+)
 from streamapp.engine.topic_notes import TOPICS
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
@@ -22,11 +29,13 @@ from streamapp.topology.plan import Plan, Subtopology
 __all__ = [
     "EDITION",
     "by_task",
+    "changelog_numbers",
     "check_notes",
     "check_stores",
     "comes_from",
     "latest_edition",
     "not_of_this_store",
+    "noted_changelogs",
     "notes_differ",
     "notes_for",
     "unnoted",
@@ -92,10 +101,7 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     found = plan.reader_of(topic)
     if found is None:
         return ()
-    notes = [
-        f"{_STORE if comes_from(found, store, topic) else _ELSEWHERE}{store}: {found.store(store).changelog_rows}"
-        for store in _logged(found)
-    ]
+    notes = [_note(found, store, topic) for store in _logged(found)]
     if _restores(found, topic):
         notes.insert(0, f"{_PARTITIONS}{count(topic)}")
     if written := _written(plan, found):
@@ -103,6 +109,43 @@ def notes_for(plan: Plan, topic: str, count: Callable[[str], int]) -> tuple[str,
     if topic in found.repartitioned:
         notes.insert(0, f"{_RECORDS}{found.repartitioned[topic]}")
     return (*notes, _ALL)
+
+
+def changelog_numbers(plan: Plan, topic: str, ids: Mapping[str, str]) -> dict[str, int]:
+    """The numbers of notes about stores in the metadata of a topic: each number stands for the id of a changelog.
+
+    ``ids`` has Kafka's ids of topics. Changelogs without an id are left out.
+    """
+    found = plan.reader_of(topic)
+    if found is None:
+        return {}
+    named = {store: found.changelog_topics[store].name for store in _logged(found)}
+    return {
+        _note(found, store, topic): changelog_number(ids[changelog])
+        for store, changelog in named.items()
+        if changelog in ids
+    }
+
+
+def noted_changelogs(
+    plan: Plan, committed: Mapping[TopicPartition, str]
+) -> dict[str, dict[TopicPartition, int]]:
+    """The changelogs whose ids the metadata of committed offsets names: for each changelog, the number of each input.
+
+    A changelog is left out if the last commits of its sub-topology do not name its id.
+    """
+    noted: dict[str, dict[TopicPartition, int]] = {}
+    for sub in plan.subtopologies:
+        texts = {tp: text for tp, text in committed.items() if plan.reader_of(tp.topic) is sub}
+        edition = latest_edition(texts.values())
+        for store in _logged(sub):
+            names = f"{_STORE}{store}: ", f"{_ELSEWHERE}{store}: "
+            found = {
+                tp: number for tp, text in texts.items() if (number := changelog_in(text, names)) is not None
+            }
+            if any(_edition(texts[tp]) == edition for tp in found):
+                noted[sub.changelog_topics[store].name] = found
+    return noted
 
 
 def notes_differ(metadata: str, notes: Collection[str]) -> bool:
@@ -259,6 +302,11 @@ def _other_rows(sub: Subtopology, store: str, written: str, rows: str) -> Topolo
         f"the changelog {sub.changelog_topics[store].name} has {written}, but the store {store} of this version "
         f"would read {rows}. {_REMEDY}{hint}"
     )
+
+
+def _note(sub: Subtopology, store: str, topic: str) -> str:
+    beginning = _STORE if comes_from(sub, store, topic) else _ELSEWHERE
+    return f"{beginning}{store}: {sub.store(store).changelog_rows}"
 
 
 def _logged(sub: Subtopology) -> list[str]:

@@ -28,7 +28,7 @@ from streamapp.engine.queues import RecordQueue
 from streamapp.engine.record_loop import RecordLoop
 from streamapp.engine.runner_ports import TaskEnvironment
 from streamapp.engine.running_task import TaskMetrics
-from streamapp.engine.store_notes import EDITION, notes_differ, notes_for
+from streamapp.engine.store_notes import EDITION, changelog_numbers, notes_differ, notes_for
 from streamapp.engine.task_stores import TaskStores
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own
 from streamapp.errors import InvalidStoreError, StreamsError
@@ -96,6 +96,7 @@ class Task(CurrentRecord):
             else tuple(TopicPartition(t, partition) for t in subtopology.source_topics)
         )
         self._notes: dict[str, Sequence[str]] = {}
+        self._changelogs: dict[str, Mapping[str, int]] = {}
         self.with_offsets: set[str] = set()
         """The topics of inputs in which this task has an offset, or will have one with the next commit."""
         self._elsewhere, self._committed = environment.with_offsets, environment.with_commits
@@ -367,6 +368,7 @@ class Task(CurrentRecord):
                 self._notes_of(partition.topic),
                 len(self._loop.queues),
                 topics,
+                self._changelogs_of(partition.topic),
             )
             for partition, queue in self._loop.queues.items()
         }
@@ -395,6 +397,12 @@ class Task(CurrentRecord):
         if topic not in self._notes:
             self._notes[topic] = notes_for(self.plan, topic, self.collector.partition_count)
         return self._notes[topic]
+
+    def _changelogs_of(self, topic: str) -> Mapping[str, int]:
+        """The numbers of the notes about stores, which stand for the ids of their changelogs."""
+        if topic not in self._changelogs:
+            self._changelogs[topic] = changelog_numbers(self.plan, topic, self._topic_ids)
+        return self._changelogs[topic]
 
     @cached_property
     def _edition(self) -> int:

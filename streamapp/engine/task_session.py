@@ -137,8 +137,9 @@ class TaskSession:
         if local > end:
             raise TaskCorruptedError(
                 f"task {self.name}: the local state of {store} is at offset {local} of {tp}, which ends at {end}. "
-                f"The changelog was deleted or lost records. Delete {self._home.place(self.name)} to go on with the "
-                "records that the changelog has, or restore the topic"
+                "The changelog was deleted or lost records, so it lacks rows of the table. Restore the topic; or, to "
+                "compute all tables anew, stop all workers and run `streamapp reset`. Without "
+                f"{self._home.place(self.name)}, the task goes on with the rows that the changelog has"
             )
         topic = self.subtopology.changelog_topics[store]
         # The state's offset does not count the marker of the last commit, which follows it.

@@ -9,7 +9,7 @@ metadata (`from_outside`). The next commit of a task replaces such an offset by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
@@ -27,8 +27,10 @@ __all__ = [
     "KEEP_TABLES",
     "NO_OFFSET",
     "OffsetCheck",
+    "agents_of_earlier_rows",
     "agents_of_other_offsets",
     "agents_without_offsets",
+    "check_repartition_topics",
     "fed_changelogs",
     "lost_offsets",
     "names_of",
@@ -64,6 +66,30 @@ def lost_offsets(
     without = {tp for tp in committed.keys() - texts.keys() if plan.pattern_of(tp.topic) is None}
     topics = noted_topics(texts.values(), {tp.topic for tp in without} - {tp.topic for tp in texts})
     return frozenset(noted_by_task(texts, without).union(tp for tp in without if tp.topic in topics))
+
+
+def check_repartition_topics(
+    plan: Plan,
+    committed: Mapping[TopicPartition, str],
+    existing: Container[str],
+    counts: Mapping[str, int],
+) -> None:
+    """Raises `TopologyError` if a repartition topic is missing, although the group has committed offsets there.
+
+    Brokers delete the offsets of a topic together with the topic. A runner would create the topic anew, empty, and the
+    records that waited there would be lost without a word. ``committed`` has the metadata of all other inputs.
+    ``counts`` has the partition counts of the topics that are to be created.
+    """
+    names = {topic.name for sub in plan.subtopologies for topic in sub.repartition_topics}
+    for name in sorted(noted_topics(committed.values(), {each for each in names if each not in existing})):
+        raise TopologyError(
+            f"the repartition topic {name} does not exist, but the group {plan.application_id} has committed offsets "
+            "there. If records waited in the topic, the tables behind it lack them. To compute all tables anew, stop "
+            "all workers and run `streamapp reset`. If no record waited, create the topic: "
+            f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} --partitions "
+            f"{counts[name]}. Then run `streamapp offsets reset APPLICATION --topic {name} --to-earliest --keep-tables "
+            "--execute`"
+        )
 
 
 def names_of(
@@ -106,6 +132,16 @@ def agents_without_offsets(group: str, table: str, topics: Collection[str]) -> T
         "compute the tables anew, run `streamapp reset`. To keep the tables, choose the next records of each topic: "
         f"`streamapp offsets reset --group {group} --topic TOPIC --to-latest --execute`, or with --to-earliest or "
         "--to-time"
+    )
+
+
+def agents_of_earlier_rows(group: str, changelog: str, topic: str) -> TopologyError:
+    """The error for a table of agents whose changelog was created anew since the commit of an offset in a topic."""
+    return TopologyError(
+        f"the changelog {changelog} was deleted and created anew since agents of the group {group} have committed "
+        f"offsets of {topic}, so their table lacks rows. Stop all workers. To compute the tables anew, run `streamapp "
+        "reset`. To go on with the rows that the changelog has now, run `streamapp offsets reset --group "
+        f"{group} --shift-by 0 --keep-tables --execute`"
     )
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 
 from streamapp import App, StreamsConfig
 from streamapp.engine.metadata import TOPIC_ID, encode_metadata, metadata_of
+from streamapp.engine.store_notes import changelog_numbers
 from streamapp.engine.topic_notes import note_of_topics
 
 from ..group_offsets import commit_offsets
@@ -50,6 +51,21 @@ def test_offsets_of_an_earlier_topic(patient: Patient) -> None:
         ("BBBBBBBBBBBBBBBBBBBBBA", {("SA406", f"{patient.source}-1")}),
     ):
         metadata = encode_metadata(5, {f"{TOPIC_ID}{topic_id}": 0})
+        at = TopicPartition(patient.source, 1, 2, metadata=metadata)
+        commit_offsets(patient.bootstrap, patient.id, [at])
+        assert patient.findings() == expected
+
+
+@provokes("SA406")
+def test_offsets_of_an_earlier_changelog(patient: Patient) -> None:
+    plan = patient.app.streams.plan
+    changelog = f"{patient.id}-counts-changelog"
+    ((_, described),) = patient.admin.describe_topics(TopicCollection([changelog])).items()
+    for topic_id, expected in (
+        (str(described.result().topic_id), set()),
+        ("BBBBBBBBBBBBBBBBBBBBBA", {("SA406", changelog)}),
+    ):
+        metadata = encode_metadata(5, changelog_numbers(plan, patient.source, {changelog: topic_id}))
         at = TopicPartition(patient.source, 1, 2, metadata=metadata)
         commit_offsets(patient.bootstrap, patient.id, [at])
         assert patient.findings() == expected

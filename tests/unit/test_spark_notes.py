@@ -10,9 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamapp import ConfigError, StreamsBuilder, StreamsConfig, StringSerde, TopicPartition, TopologyError
+from streamapp import (
+    ConfigError,
+    Materialized,
+    StreamsBuilder,
+    StreamsConfig,
+    StringSerde,
+    TopicPartition,
+    TopologyError,
+)
 from streamapp.engine.metadata import METADATA_LIMIT, TOPIC_ID, encode_metadata
 from streamapp.engine.runner_ports import Position
+from streamapp.engine.store_notes import changelog_numbers
 from streamapp.runners.spark import handover_survey
 from streamapp.runners.spark.handover_group import Progress
 from streamapp.runners.spark.handover_survey import Survey, _joined
@@ -96,20 +105,9 @@ def test_a_survey_refuses_before_the_computation(monkeypatch: pytest.MonkeyPatch
 METADATA = encode_metadata(5, {f"{TOPIC_ID}A": 0})
 
 
-@pytest.mark.parametrize(
-    ("metadata", "error", "says"),
-    [
-        (METADATA, TopologyError, "the group app has committed offsets there.*--shift-by 0 --keep-tables"),
-        (
-            Progress("job", 7, 1, was=METADATA).to_metadata(),
-            ConfigError,
-            "since the interrupted backfill of app began.* run `streamapp reset`, then the backfill",
-        ),
-    ],
-)
-def test_a_backfill_refuses_offsets_of_an_earlier_topic(
-    metadata: str, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def later(monkeypatch: pytest.MonkeyPatch, metadata: str) -> None:
+    """The group has an offset with this metadata, and all topics have the id B now."""
+
     class Committed(Cluster):
         def __init__(self, of: Any) -> None:
             self.positions = {TopicPartition("in", 0): Position(5, metadata)}
@@ -132,7 +130,36 @@ def test_a_backfill_refuses_offsets_of_an_earlier_topic(
     monkeypatch.setattr(handover_survey, "KafkaRange", Cluster)
     monkeypatch.setattr(handover_survey, "Group", Committed)
     monkeypatch.setattr(handover_survey, "admin_of", Admin)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "says"),
+    [
+        (METADATA, TopologyError, "the group app has committed offsets there.*--shift-by 0 --keep-tables"),
+        (
+            Progress("job", 7, 1, was=METADATA).to_metadata(),
+            ConfigError,
+            "since the interrupted backfill of app began.* run `streamapp reset`, then the backfill",
+        ),
+    ],
+)
+def test_a_backfill_refuses_offsets_of_an_earlier_topic(
+    metadata: str, error: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(monkeypatch, metadata)
     builder = StreamsBuilder(StreamsConfig("app"))
     builder.stream("in", key_serde=TEXT, value_serde=TEXT).to("out")
     with pytest.raises(error, match=f"the topic in was deleted and created anew.*{says}"):
         handover_survey.survey(builder.build().plan(StreamsConfig("app")), None)
+
+
+def test_a_backfill_refuses_a_changelog_that_was_created_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = StreamsBuilder(StreamsConfig("app"))
+    grouped = builder.stream("in", key_serde=TEXT, value_serde=TEXT).group_by_key()
+    grouped.count(materialized=Materialized("counts"))
+    plan, changelog = builder.build().plan(StreamsConfig("app")), "app-counts-changelog"
+    monkeypatch.setattr(Cluster, "partition_counts", lambda _: {"in": 1, changelog: 1})
+    numbers = changelog_numbers(plan, "in", {changelog: "A"})
+    later(monkeypatch, Progress("job", 7, 1, was=encode_metadata(5, numbers)).to_metadata())
+    with pytest.raises(TopologyError, match=f"the changelog {changelog} was deleted and created anew"):
+        handover_survey.survey(plan, None)

@@ -71,6 +71,30 @@ def test_a_topic_that_gets_partitions_ends_the_worker_of_a_table_with_the_remedy
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_a_changelog_of_agents_that_was_created_anew_ends_the_worker(
+    cluster: Cluster, guarantee: str
+) -> None:
+    """The agents silently went on with an empty table."""
+    answered = Answered(cluster)
+    answered.ask(20)
+    first = answered.start(GUARANTEE=guarantee, TABLE="yes")
+    answered.answered(20)
+    assert first.terminate() == 0
+    changelog = f"{cluster.id}-seen-changelog"
+    cluster.recreate(changelog)
+    second = answered.start("elsewhere", GUARANTEE=guarantee, TABLE="yes")
+    second.wait_for(f"the changelog {changelog} was deleted and created anew since agents of the group")
+    assert second.wait() != 0
+    kept = ["offsets", "reset", "--group", cluster.id, "--shift-by", "0", "--keep-tables", "--execute"]
+    moved = CliRunner().invoke(main, kept, env={"STREAMAPP_BOOTSTRAP_SERVERS": cluster.bootstrap})
+    assert moved.exit_code == 0, moved.output
+    third = answered.start("elsewhere", GUARANTEE=guarantee, TABLE="yes")
+    answered.ask(10)
+    answered.answered(30)
+    assert third.terminate() == 0
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_tables_of_agents_whose_offsets_are_lost(cluster: Cluster, guarantee: str) -> None:
     """After the offsets of a stopped group had expired, agents counted all records a second time, without a word."""
     answered = Answered(cluster)

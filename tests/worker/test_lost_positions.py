@@ -286,3 +286,33 @@ def test_a_worker_refuses_tables_whose_offsets_are_lost(
     cluster.feed(100)
     until(lambda: cluster.totals()[1] == 500, 60, cluster.story)
     assert again.terminate() == 0
+
+
+def test_a_worker_refuses_a_changelog_that_was_created_anew(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the state on disk, the worker silently went on with an empty table in the middle of its input."""
+    cluster.feed(400)
+    worker = cluster.start()
+    cluster.counted()
+    assert worker.terminate() == 0
+    changelog = f"{cluster.id}-counts-changelog"
+    cluster.recreate(changelog)
+    refused = cluster.start("elsewhere")
+    until(lambda: not refused.alive, 120, cluster.story)
+    assert f"the changelog {changelog} was deleted and created anew since the group" in refused.text()
+
+    app = App(
+        cluster.id, topology=counting(cluster.source, cluster.sink), config=config_of(cluster, "earliest")
+    )
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    shown = CliRunner().invoke(main, ["offsets", "show", "it", "--json"])
+    assert f"committed before {changelog} was deleted and created anew" in shown.output
+    kept = ["offsets", "reset", "it", "--shift-by", "0", "--keep-tables", "--execute"]
+    moved = CliRunner().invoke(main, kept)
+    assert moved.exit_code == 0, moved.output
+    again = cluster.start("elsewhere")
+    again.wait_for("ready: ")
+    cluster.feed(100)
+    until(lambda: cluster.totals(changelog)[1] == 100, 60, cluster.story)
+    assert again.terminate() == 0

@@ -199,6 +199,19 @@ def test_offsets_are_lost_before_a_repartition_topic(cluster: Cluster, starts: i
     assert cluster.totals()[1] == 200 * starts
 
 
+def test_a_repartition_topic_that_was_deleted(cluster: Cluster) -> None:
+    """A worker made the topic anew, and the records that waited in the old topic were lost without a word."""
+    env = run_behind_repartition(cluster)
+    run_once(cluster, 200, **env)
+    names = cluster.admin.list_topics(timeout=10).topics
+    (topic,) = (name for name in names if name.startswith(cluster.id) and name.endswith("-repartition"))
+    for future in cluster.admin.delete_topics([topic]).values():
+        future.result()
+    worker = cluster.start(**env)
+    until(lambda: not worker.alive, 60, cluster.story)
+    assert f"the repartition topic {topic} does not exist, but the group {cluster.id}" in worker.text()
+
+
 def test_offsets_of_a_new_input_that_are_set_before_its_version_starts(cluster: Cluster) -> None:
     """An operator sets the offsets of a new input, and then deploys the version that reads it. Workers refused."""
     also = f"{cluster.id}-also"

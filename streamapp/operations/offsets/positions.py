@@ -14,7 +14,7 @@ from streamapp.broker.requests import list_offsets
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import committed_in_others
+from streamapp.runners.earlier_topics import changelogs_anew, changelogs_of_agents_anew, committed_in_others
 from streamapp.runners.lost_offsets import offsets_from_outside
 
 __all__ = [
@@ -46,11 +46,13 @@ class Position:
     """True if the offset was committed in an earlier topic of this name, as its metadata says."""
     outside: bool = False
     """True if another tool has set the offset, and the topic may feed tables (`Subject.feeds_tables`)."""
+    changelog: str = ""
+    """A changelog that was deleted and created anew since the commit, as its metadata says; or an empty text."""
 
     @property
     def refused(self) -> bool:
         """True if workers refuse the offset, unless no table has rows."""
-        return self.anew or self.outside
+        return self.anew or self.outside or bool(self.changelog)
 
     @property
     def lag(self) -> int | None:
@@ -78,6 +80,11 @@ class Position:
         if self.outside:
             return (
                 "set by another tool: tables may have other records. To keep both: offsets reset --shift-by 0"
+            )
+        if self.changelog:
+            return (
+                f"committed before {self.changelog} was deleted and created anew: the table lacks rows. To keep its "
+                "present rows: offsets reset --shift-by 0 --keep-tables"
             )
         return ""
 
@@ -108,6 +115,10 @@ def positions(
         subject.admin, {tp: committed[tp] for tp in there if tp in committed}, _SECONDS
     )
     outside = {tp for tp in offsets_from_outside(committed) if subject.feeds_tables(tp.topic)}
+    texts = {tp: metadata for tp, (_, metadata) in committed.items()}
+    changelogs = changelogs_of_agents_anew(subject.admin, texts, subject.topics, _SECONDS)
+    if subject.plan is not None:
+        changelogs |= changelogs_anew(subject.plan, subject.admin, texts, subject.topics, _SECONDS)
     return [
         Position(
             tp,
@@ -117,6 +128,7 @@ def positions(
             owners.get(tp, ""),
             tp in others,
             tp in outside,
+            changelogs.get(tp, ""),
         )
         for tp in there
     ]

@@ -21,9 +21,9 @@ from streamapp.engine.store_notes import check_stores
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
-from streamapp.runners.earlier_topics import check_not_anew, committed_in_others, ids_of
+from streamapp.runners.earlier_topics import check_changelogs, check_not_anew, committed_in_others, ids_of
 from streamapp.runners.first_offsets import check_within
-from streamapp.runners.lost_offsets import NO_OFFSET, OffsetCheck
+from streamapp.runners.lost_offsets import NO_OFFSET, OffsetCheck, check_repartition_topics
 from streamapp.runners.spark.batch_source import (
     READERS,
     Bound,
@@ -132,8 +132,8 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
       in the files, or records of repartition topics are not processed. Another backfill has begun and not ended.
     - `TaskCorruptedError`: an offset of the group is beyond the end of its log.
     - `TopologyError`: topics are missing, or have wrong partition counts; or global topics have too many partitions. An
-      input was deleted and created anew since the group has committed its offsets. A store would read rows of another
-      definition.
+      input or a changelog was deleted and created anew since the group has committed its offsets. A store would read
+      rows of another definition.
     - `UnsupportedOperation`: a batch cannot run the topology. Sub-topologies feed each other, or the application reads
       one of its output topics.
     - `BrokerError`: Kafka does not answer, or transactions in internal topics stay open for 60 seconds.
@@ -171,14 +171,18 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     if metadata:
         check_stores(plan, metadata, partitions)
+        check_changelogs(plan, admin_of(plan.config), metadata, existing)
+        check_repartition_topics(plan, metadata, existing, partitions)
         _check_not_anew(
             plan, {tp: (committed[tp].offset, text) for tp, text in metadata.items()}, bool(notes)
         )
     note = next(iter(notes.values()), None)
     global_ends = _joined(notes) or _global_ends(plan, kafka, existing)
     found = Survey(plan, partitions, missing, ranges, Resume({}, metadata), global_ends, note)
-    # Repartition topics that are still missing have no records, and a worker takes offsets without an id.
-    ids = ids_of(admin_of(plan.config), {tp.topic for tp in there})
+    # Repartition topics that are still missing have no records, and a worker takes offsets without an id. The metadata
+    # names no changelogs that are still missing, and the first commit of a worker names them.
+    changelogs = {topic.name for sub in plan.subtopologies for topic in sub.changelog_topics.values()}
+    ids = ids_of(admin_of(plan.config), {tp.topic for tp in there} | (changelogs & existing.keys()))
     resume = Resume(_changelogs(kafka, found, existing, committed, notes), metadata, ids)
     found = replace(found, resume=resume)
     if note is not None and note.job != found.job:

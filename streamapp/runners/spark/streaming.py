@@ -31,9 +31,9 @@ from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.aged_state import tombstone_seconds
 from streamapp.runners.connection import admin_of, client_of, connected, settings_of
-from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.earlier_topics import check_changelogs, check_not_anew, ids_of
 from streamapp.runners.first_offsets import FirstOffsets, check_within, first_new_partitions
-from streamapp.runners.lost_offsets import NO_OFFSET
+from streamapp.runners.lost_offsets import NO_OFFSET, check_repartition_topics
 from streamapp.runners.purge import Purge
 from streamapp.runners.spark.batch_source import KafkaRange, Ranges
 from streamapp.runners.spark.failures import raised_in_tasks
@@ -182,7 +182,10 @@ class SparkStream:
         for position in committed.values():
             decode_metadata(position.metadata)  # refuses the notes of an unfinished backfill
         check_not_anew(self._group.name, self._admin, committed)
-        check_stores(self._plan, {tp: at.metadata for tp, at in committed.items()}, self._partitions)
+        texts = {tp: at.metadata for tp, at in committed.items()}
+        check_stores(self._plan, texts, self._partitions)
+        check_changelogs(self._plan, self._admin, texts, existing)
+        check_repartition_topics(self._plan, texts, existing, self._partitions)
         counts = {topic: count for topic, count in self._partitions.items() if topic in existing}
         offset_check(self._plan, self._group).check(
             {tp: committed.get(tp, NO_OFFSET) for tp in every}, counts

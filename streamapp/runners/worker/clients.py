@@ -150,6 +150,10 @@ async def await_brokers(config: StreamsConfig, admin: LastingAdmin) -> None:
 _GONE = (
     "The topic was deleted. Restore the topic; or, to begin anew, stop all workers and run `streamapp reset`"
 )
+_FEWER = (
+    "The topic lacks this partition: an input has got more partitions than the topic, or the topic was created anew "
+    "with fewer. Restart the workers, which then say what to do"
+)
 _ALL_RIGHTS = "`streamapp acls` lists all rights"
 GRANTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topics that the application reads, and WRITE "
@@ -163,7 +167,7 @@ _READ_REMEDIES = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Grant this client READ on the topic: {_ALL_RIGHTS}",
     KafkaError.UNKNOWN_TOPIC_OR_PART: _GONE,
     KafkaError._UNKNOWN_TOPIC: _GONE,
-    KafkaError._UNKNOWN_PARTITION: _GONE,
+    KafkaError._UNKNOWN_PARTITION: _FEWER,
 }
 
 

@@ -12,12 +12,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
 from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
-from streamapp.engine.store_notes import check_stores, latest_edition
+from streamapp.engine.store_notes import check_stores, latest_edition, noted_changelogs
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import check_not_anew, ids_of
+from streamapp.runners.earlier_topics import check_changelogs, check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_new_partitions
-from streamapp.runners.lost_offsets import OffsetCheck
+from streamapp.runners.lost_offsets import OffsetCheck, check_repartition_topics
 from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left, check_readable
 from streamapp.topology.plan import Plan, Subtopology
@@ -65,7 +65,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - A source topic that restores a table has another number of partitions than at the last commit.
     - A topic matches the patterns of two sources.
     - No other topic tells the number of partitions of a repartition topic.
-    - A changelog is missing although the group has committed offsets of its input.
+    - A changelog is missing, or was created anew, although the group has committed offsets of its input.
+    - A repartition topic is missing although the group has committed offsets there.
     - A source topic was deleted and created anew since the group has committed its offsets.
     - Tables have rows, but another tool has set offsets of the group, or some offsets are lost.
     - A store would read rows that another definition has written.
@@ -83,7 +84,10 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     plan.check_patterns(existing)
     counts = plan.partition_counts(existing)
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
-    check_stores(plan, {tp: text for tp, (_, text) in there.items()}, existing)
+    texts = {tp: text for tp, (_, text) in there.items()}
+    check_stores(plan, texts, existing)
+    ids |= check_changelogs(plan, admin, texts, existing, timeout)
+    check_repartition_topics(plan, texts, existing, counts)
     # A group without any offset may be about to get its first ones (`streamapp offsets reset`). If the group has lost
     # its offsets, the tasks of a worker notice (`LiveTask`).
     from_outside: Mapping[TopicPartition, int] = {}
@@ -98,15 +102,17 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
                 f"no topic matches {sub.name}, which {plan.application_id} reads. Create such a topic first"
             )
     _check_counts(existing, counts)
+    noted = noted_changelogs(plan, texts).keys()
     for sub in plan.subtopologies:
-        _check_changelogs(plan, sub, committed.intersection(_above(plan, sub, sources)), existing, counts)
+        above = committed.intersection(_above(plan, sub, sources))
+        _check_changelogs(plan, sub, above, noted, existing, counts)
     check_nothing_left(plan, admin, existing, timeout)
     check_readable(plan, admin, there, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)
     _create(plan, admin, {name: count for name, count in counts.items() if name not in existing}, timeout)
     with_offsets = frozenset(tp.topic for tp, (offset, _) in positions.items() if offset >= 0)
     first_new = first_new_partitions({tp: offset for tp, (offset, _) in there.items()})
-    edition = latest_edition(text for _, text in there.values())
+    edition = latest_edition(texts.values())
     return Topics({**existing, **counts}, sources, ids, with_offsets, first_new, from_outside, edition)
 
 
@@ -164,19 +170,33 @@ def _committed(
 
 
 def _check_changelogs(
-    plan: Plan, sub: Subtopology, committed: set[str], existing: Mapping[str, int], counts: Mapping[str, int]
+    plan: Plan,
+    sub: Subtopology,
+    committed: set[str],
+    noted: Set[str],
+    existing: Mapping[str, int],
+    counts: Mapping[str, int],
 ) -> None:
+    """Raises `TopologyError` for a missing changelog. ``noted`` are the changelogs that the last commits name."""
     gone = [t for t in sub.changelog_topics.values() if t.name in counts and t.name not in existing]
     if gone and committed:
         name = gone[0].name
         settings = "".join(f" --config {setting}={value}" for setting, value in gone[0].config.items())
+        # The last commits name the changelogs of stores that are not new.
+        new = (
+            ""
+            if name in noted
+            else (
+                ". If the store is new in this version and may begin empty, create its changelog first: "
+                f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
+                f"--partitions {counts[name]}{settings}"
+            )
+        )
         raise TopologyError(
             f"the changelog {name} does not exist, but the group {plan.application_id} has committed offsets of "
             f"{', '.join(sorted(committed))}. The table would begin empty in the middle of its input. If the changelog "
             "was deleted, restore the topic; or, to compute the tables anew, stop all workers and run `streamapp "
-            "reset`. If the store is new in this version and may begin empty, create its changelog first: "
-            f"STREAMAPP_BOOTSTRAP_SERVERS={plan.config.bootstrap_servers} streamapp topic create {name} "
-            f"--partitions {counts[name]}{settings}"
+            f"reset`{new}"
         )
 
 

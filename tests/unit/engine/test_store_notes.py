@@ -24,12 +24,14 @@ from streamapp import (
     TimeWindows,
     Topology,
 )
-from streamapp.engine.metadata import RememberedTimes, decode_metadata, encode_metadata
+from streamapp.engine.metadata import RememberedTimes, changelog_number, decode_metadata, encode_metadata
 from streamapp.engine.store_notes import (
     EDITION,
     by_task,
+    changelog_numbers,
     check_notes,
     check_stores,
+    noted_changelogs,
     notes_for,
     unnoted,
     without_notes,
@@ -366,3 +368,46 @@ def test_a_table_whose_topic_has_got_partitions_is_refused() -> None:
     ):
         check_stores(optimized, committed(optimized, "in"), {"in": 4})
     check_stores(windowed(MINUTES), committed(windowed(MINUTES), "in"), {"in": 4})
+
+
+def with_changelog(old: Plan, partition: int, topic_id: str, edition: int = 0) -> dict[TopicPartition, str]:
+    """The commit of a task whose changelog had this id, by a version with this edition of the notes."""
+    numbers = changelog_numbers(old, "in", {"app-counts-changelog": topic_id})
+    times = RememberedTimes()
+    if edition:
+        times.remember(EDITION, lambda: edition)
+    notes = notes_for(old, "in", lambda topic: 2)
+    return {TopicPartition("in", partition): times.encode(5, "A1", notes, changelogs=numbers)}
+
+
+def test_commits_name_the_ids_of_changelogs() -> None:
+    old = windowed(MINUTES)
+    commits = with_changelog(old, 0, "C1") | committed(old, "in") | with_changelog(old, 1, "C1")
+    assert noted_changelogs(old, commits) == {
+        "app-counts-changelog": {TopicPartition("in", 1): changelog_number("C1")}
+    }
+    assert noted_changelogs(old, committed(old, "in")) == {}
+    check_stores(old, commits, COUNTS)
+
+
+def test_a_partition_time_is_no_id_of_a_changelog() -> None:
+    old, largest = windowed(MINUTES), 2**63 - 1
+    text = RememberedTimes().encode(largest, "A1", notes_for(old, "in", lambda topic: 2))
+    assert noted_changelogs(old, {INPUT: text}) == {}
+
+
+def test_only_the_last_version_that_had_the_store_names_its_changelog() -> None:
+    """A version without the store came between, so its changelog was deleted for good reason."""
+    old = windowed(MINUTES)
+    without = windowed(MINUTES, "others")
+    times = RememberedTimes()
+    times.remember(EDITION, lambda: 1)
+    later = {TopicPartition("in", 1): times.encode(5, "A1", notes_for(without, "in", lambda topic: 2))}
+    assert noted_changelogs(old, with_changelog(old, 0, "C1") | later) == {}
+    again = with_changelog(old, 0, "C1") | with_changelog(old, 1, "C2", edition=2)
+    assert noted_changelogs(old, again) == {
+        "app-counts-changelog": {
+            TopicPartition("in", 0): changelog_number("C1"),
+            TopicPartition("in", 1): changelog_number("C2"),
+        }
+    }

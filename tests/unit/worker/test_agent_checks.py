@@ -20,7 +20,12 @@ from faust.types import TP
 from mode.utils.locks import Event
 
 from streamapp import App, ConfigError, StreamsBuilder, StreamsConfig, StringSerde
-from streamapp.engine.metadata import metadata_of
+from streamapp.engine.metadata import (
+    METADATA_LIMIT,
+    changelog_notes,
+    changelogs_of_agents_in,
+    metadata_of,
+)
 from streamapp.engine.topic_notes import noted_topics
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.agents import consumer as consumer_of_agents
@@ -442,6 +447,20 @@ def test_a_commit_has_no_more_metadata_than_brokers_take() -> None:
     due = offsets.due(one, placed)
     assert due.positions == placed | one
     assert noted_topics([metadata_of("A1", *due.notes)], topics) == few
+
+
+def test_commits_name_as_many_changelogs_as_metadata_has_room_for() -> None:
+    app: Any = SimpleNamespace(tables={"seen": App("many-tables").Table("seen")})
+    offsets = GroupOffsets(app)
+    changelogs = {f"many-tables-{number}-changelog": f"C{number}" for number in range(100)}
+    offsets._changelog_notes = changelog_notes(changelogs)
+    offsets._topics = topics = {f"topic-{number}" for number in range(100)}
+    metadata = metadata_of("A1", *offsets.due({TP("topic-7", 0): 6}, {}).notes)
+    assert len(metadata) < METADATA_LIMIT
+    assert noted_topics([metadata], topics) == topics
+    named = changelogs_of_agents_in(metadata)
+    assert len(named) > 10
+    assert named.items() < changelogs.items()
 
 
 async def settle() -> None: ...

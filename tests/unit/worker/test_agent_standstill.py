@@ -53,7 +53,7 @@ class Thread(AgentConsumerThread):
 class Consumer(AgentConsumer):
     def __init__(self) -> None:
         self.app = SimpleNamespace(
-            should_stop=False, topics=SimpleNamespace(acks_enabled_for=lambda topic: True)
+            should_stop=False, tables={}, topics=SimpleNamespace(acks_enabled_for=lambda topic: True)
         )
         self._membership: Any = SimpleNamespace(current=lambda: SimpleNamespace(member_id="me"))
         self._thread: Any = Thread()

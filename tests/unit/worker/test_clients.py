@@ -151,6 +151,7 @@ def test_properties_that_librdkafka_refuses_are_named(
     [
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "Grant this client READ on the topic: `streamapp acls`"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, "The topic was deleted. Restore the topic.*`streamapp reset`"),
+        (KafkaError._UNKNOWN_PARTITION, "an input has got more partitions.*Restart the workers"),
         (KafkaError._BAD_MSG, "The logs of the brokers may say more"),
     ],
 )

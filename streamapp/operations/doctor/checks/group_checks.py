@@ -93,15 +93,19 @@ def session_refused(survey: Survey) -> Found:
     "a topic was deleted and created anew",
     "loses",
     reason="The metadata of the committed offset names an earlier topic with this name, so the offset means nothing in "
-    "the new topic. Workers and consumers refuse to start, because they would pass over records of the new topic.",
+    "the new topic. Workers and consumers refuse to start, because they would pass over records of the new topic. Or "
+    "the metadata names an earlier changelog. The table of the new changelog lacks rows, so workers refuse to start.",
     remedy="Run `streamapp reset` to compute all tables anew. To keep the tables, or for a consumer, run `streamapp "
-    f"offsets reset --to-earliest --keep-tables` for this topic. {KEEP_COPIED}.",
+    "offsets reset --to-earliest --keep-tables` for this topic. To keep the present rows of a changelog, run "
+    f"`streamapp offsets reset --shift-by 0 --keep-tables`. {KEEP_COPIED}.",
     page="operations.md#offsets",
 )
 def created_anew(survey: Survey) -> Found:
     for each in survey.positions:
         if each.anew:
             yield str(each.partition), f"committed {each.committed:,} in an earlier topic of this name"
+    for changelog in sorted({each.changelog for each in survey.positions if each.changelog}):
+        yield changelog, "the offsets of the group belong to the rows of an earlier topic of this name"
 
 
 @check(

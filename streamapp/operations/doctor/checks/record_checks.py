@@ -88,7 +88,8 @@ def hot_key(survey: Survey) -> Found:
     "timestamps lie in the future",
     "loses",
     reason="Windows close by stream time, the largest timestamp that has reached their operator. A producer whose "
-    "clock is ahead closes windows too early. The operator then drops the records of other producers as late.",
+    "clock is ahead closes windows too early. The operator then drops the records of other producers as late. If the "
+    "changelog of a table refuses such a timestamp, the worker ends.",
     remedy="Set the clock of the producer (NTP). Or set message.timestamp.after.max.ms of the topic, so that "
     "brokers refuse such records.",
     page="operators/windows.md",

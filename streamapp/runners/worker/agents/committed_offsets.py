@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from faust.types import TP
 
-from streamapp.engine.metadata import MOST_METADATA, metadata_of
+from streamapp.engine.metadata import MOST_METADATA, changelog_notes, metadata_of
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
 from streamapp.runners.worker.agents.table_offsets import check_tables
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
-from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed
+from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, find_committed, find_topics
 
 __all__ = ["DueOffsets", "GroupOffsets"]
 
@@ -38,7 +38,10 @@ class GroupOffsets:
     def __init__(self, app: Any) -> None:
         self._app = app
         self.topic_ids: dict[str, str] = {}
-        """The ids of the agents' topics when this worker first read them. Commits name these ids."""
+        """The ids of the agents' topics, and of their changelogs, when this worker first read them. Commits name these
+        ids."""
+        self._changelog_notes: tuple[str, ...] = ()
+        """The names in commits that have the ids of the changelogs."""
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
         """The group's offsets of the agents' partitions, with their metadata, at the last look."""
         self._topics: Set[str] = frozenset()
@@ -73,12 +76,19 @@ class GroupOffsets:
         config = self._app.config
         admin = admin_client(config)
         self.topic_ids |= check_not_anew(config.application_id, admin, self._committed)
+        changelogs = changelogs_of_agents(self._app)
+        if changelogs:
+            topics |= find_topics(config, admin, PATIENCE_SECONDS).topics.keys() & changelogs
         self.topic_ids |= ids_of(admin, topics - self.topic_ids.keys())
+        self._changelog_notes = changelog_notes(
+            {topic: self.topic_ids[topic] for topic in changelogs if topic in self.topic_ids}
+        )
 
     async def without_metadata(self, committed: Mapping[TP, int]) -> dict[TP, int]:
         """The offsets, among ``committed``, that another tool has set. The next commit must write them with metadata.
 
-        Raises `StreamsError` if tables of agents have rows, and the group has lost the offsets of these rows.
+        Raises `TopologyError` if tables of agents have rows, and the group has lost the offsets of these rows. Raises
+        the same error if a changelog was created anew since a commit.
         """
         if not changelogs_of_agents(self._app):
             return {}
@@ -95,20 +105,20 @@ class GroupOffsets:
     def due(self, positions: dict[TP, int], placed: Mapping[TP, int]) -> DueOffsets:
         """The offsets of a commit with these positions. ``placed`` are the last offsets of all partitions.
 
-        The metadata notes that the group has offsets in the topics. If the note is new, the offsets of all partitions
-        are committed with it. A topic loses its own notes with its offsets, so the offsets of the other topics need the
-        note. Brokers refuse a commit with too much metadata. So the offsets of such a commit have no note, and the next
-        smaller commits have it.
+        The first note says that the group has offsets in the topics. The other notes have the ids of changelogs. If the
+        first note is new, the offsets of all partitions are committed with it. A topic loses its own notes with its
+        offsets, so the offsets of the other topics need the note. Brokers refuse a commit with too much metadata. So
+        the offsets of such a commit have no notes, and the next smaller commits have them.
         """
         topics = (self._topics | {tp.topic for tp in positions}) - self._bare
         if not changelogs_of_agents(self._app):
             return DueOffsets(positions, (), topics)
-        note = note_of_topics(topics, topics)
-        most = MOST_METADATA // (len(metadata_of(None, note)) + _OTHER_LETTERS)
+        notes = note_of_topics(topics, topics), *self._changelog_notes
+        most = MOST_METADATA // (len(metadata_of(None, *notes)) + _OTHER_LETTERS)
         if topics != self._noted:
             every = {**placed, **positions}
             positions = every if len(every) <= most else positions
-        return DueOffsets(positions, (note,) if len(positions) <= most else (), topics)
+        return DueOffsets(positions, notes if len(positions) <= most else (), topics)
 
     def committed(self, offsets: DueOffsets) -> None:
         """Learns that a commit is done."""

@@ -34,6 +34,7 @@ from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.leaders import Leaders
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.subscriptions import AgentConductor
+from streamapp.runners.worker.agents.topics import changelogs_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
     admin_client,
@@ -539,6 +540,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._verified_at = now
             await super().verify_all_partitions_active()
         topics = {tp.topic for tp in self._plain_partitions()}
+        changelogs = changelogs_of_agents(self.app)
+        topics.update(changelogs)
         if self._topic_ids is None:
             if not topics:
                 return
@@ -546,7 +549,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         # A deleted topic soon is in no assignment, so no topic is ever taken off.
         self._topic_ids.watch(topics)
         if lost := self._topic_ids.lost():
-            await self.fail(BrokerError(f"the topic {lost}, and agents read it. {lost.remedy}"), None)
+            use = "agents keep a table in it" if lost.topic in changelogs else "agents read it"
+            await self.fail(BrokerError(f"the topic {lost}, and {use}. {lost.remedy}"), None)
 
     # Rebalances and the stop.
 

@@ -21,7 +21,9 @@ from streamapp.config import StreamsConfig
 from streamapp.engine.topic_notes import noted_as_own, noted_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
+from streamapp.runners.earlier_topics import changelogs_of_agents_anew
 from streamapp.runners.lost_offsets import (
+    agents_of_earlier_rows,
     agents_of_other_offsets,
     agents_without_offsets,
     offsets_from_outside,
@@ -48,9 +50,10 @@ _TAIL = 1_000
 def check_tables(app: Any, topics: Set[str]) -> dict[TopicPartition, int]:
     """The offsets of the group in these topics that have no metadata, and that agents may take over.
 
-    Raises `TopologyError` if a table of agents has rows whose offsets are lost, or were moved by another tool. With
-    at_least_once, a worker that was killed before its first commit also leaves rows. So the call only logs a warning
-    then, unless notes name the topic of a moved offset.
+    Raises `TopologyError` if the changelog of a table was created anew since a commit. Raises the same error if a table
+    of agents has rows whose offsets are lost, or were moved by another tool. With at_least_once, a worker that was
+    killed before its first commit also leaves rows. So the call only logs a warning then, unless notes name the topic
+    of a moved offset.
     """
     config, admin = app.config, admin_client(app.config)
     existing = find_topics(config, admin, PATIENCE_SECONDS).topics
@@ -59,11 +62,14 @@ def check_tables(app: Any, topics: Set[str]) -> dict[TopicPartition, int]:
     found = find_committed(config, wanted, PATIENCE_SECONDS)
     committed = {tp: each for tp, each in found.items() if each[0] >= 0}
     outside = offsets_from_outside(committed)
+    noted, changelogs = {tp: text for tp, (_, text) in committed.items()}, changelogs_of_agents(app)
+    present = counts.keys() & changelogs
+    for tp, changelog in sorted(changelogs_of_agents_anew(admin, noted, present, PATIENCE_SECONDS).items()):
+        raise agents_of_earlier_rows(config.application_id, changelog, tp.topic)
     table = app.tables.with_rows
     if table is None:
         return outside
-    texts = [text for _, text in committed.values()]
-    moved = {tp: outside[tp] for tp in outside if noted_as_own(texts, [tp.topic])}
+    moved = {tp: outside[tp] for tp in outside if noted_as_own(noted.values(), [tp.topic])}
     if moved:
         raise agents_of_other_offsets(config.application_id, table, moved)
     if lost := _lost(app, admin, topics, wanted, committed):
