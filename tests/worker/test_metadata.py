@@ -6,7 +6,7 @@ import asyncio
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streamapp.engine.metadata import TOPIC_ID, encode_metadata
+from streamapp.engine.metadata import TOPIC_ID, changelog_number, encode_metadata
 from streamapp.engine.topic_notes import note_of_topics
 
 from .conftest import PARTITIONS, Cluster
@@ -23,8 +23,12 @@ def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cl
     times = [1_700_000_000_000 + number for number in range(1_000)]
     topic = f"{TOPIC_ID}{cluster.topic_id(cluster.source)}"
     of_topics = note_of_topics([cluster.source], [cluster.source])
-    notes = ["store counts: values by key, StringSerde/LongSerde", "all stores", of_topics]
-    known = {encode_metadata(time, {topic: 0} | dict.fromkeys(notes, time)) for time in times}
+    changelog = changelog_number(cluster.topic_id(f"{cluster.id}-counts-changelog"))
+    store = {"store counts: values by key, StringSerde/LongSerde": changelog}
+    known = {
+        encode_metadata(time, {topic: 0} | store | dict.fromkeys(("all stores", of_topics), time))
+        for time in times
+    }
     assert all(text in known for _, text in committed)
 
 
