@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import KafkaException
 
@@ -54,6 +54,9 @@ _LOOK_SECONDS = 1.0
 
 class StreamsRuntime(WorkerView):
     """The object ``app.streams``, which starts and stops the data plane and tells it the group's assignments."""
+
+    _frozen: ClassVar[bool] = False
+    """True after a worker of this process has hidden objects from the garbage collector."""
 
     def __init__(
         self,
@@ -168,6 +171,9 @@ class StreamsRuntime(WorkerView):
             topic_ids.watch_only(self._source_names | stores.keys(), patterns.found)
 
         # The objects that exist by now stay. The garbage collector need not visit them while records are processed.
+        if StreamsRuntime._frozen:
+            gc.unfreeze()  # otherwise the clients of earlier workers of this process would stay, too
+        StreamsRuntime._frozen = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
