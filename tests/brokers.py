@@ -117,7 +117,7 @@ class FreshKafka:
     def close(self) -> None:
         """Ends the broker, and deletes its data."""
         if self._kafka is not None:
-            self._kafka.kill_broker(1)
+            self._kafka.stop()
             shutil.rmtree(self._kafka.data_dir)
             self._kafka = None
 

@@ -40,14 +40,10 @@ class Outcomes:
         self._name, self._buffer, self._counts = name, buffer, counts
         self._queue: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="producer-reports", daemon=True)
-        self._working = False
-        """True while the thread tells senders their reports."""
-        self._told = 0
-        """The number of parcels whose senders were told."""
-        self._seen = -1
-        """The value of ``_told`` at the last look; -1 before the first one."""
-        self._seen_at: float | None = None
-        """The time of the first look that saw this value. None: the log has told of the callback."""
+        self._began: float | None = None
+        """The begin of the present call of a sender. None: no sender is told anything now."""
+        self._named: float | None = None
+        """The begin of the last call that the log has named."""
 
     def start(self) -> None:
         self._thread.start()
@@ -61,11 +57,11 @@ class Outcomes:
 
     def look(self) -> None:
         """Tells the log where a callback is that does not come back. One thread calls this method again and again."""
-        now, told = time.monotonic(), self._told
-        if not self._working or told != self._seen:
-            self._seen, self._seen_at = told, now
-        elif self._seen_at is not None and now - self._seen_at >= _CALLBACK_SECONDS:
-            self._seen_at = None
+        began = self._began
+        if began is None or began == self._named:
+            return
+        if time.monotonic() - began >= _CALLBACK_SECONDS:
+            self._named = began
             logger.warning(
                 "the producer %s waits for a callback of a report, which has not come back for %.0f s. Later reports "
                 "wait, and so do senders when the buffer is full. The callback is at:\n%s",
@@ -136,12 +132,11 @@ class Outcomes:
         return records
 
     def _tell(self, parcels: Sequence[tuple[Parcel, Reports]], error: DeliveryError | None) -> None:
-        self._working = True
         for parcel, reports in parcels:
+            self._began = time.monotonic()
             try:
                 parcel.sender.tell(reports, error)
             except BaseException:  # of a callback: a future catches only `Exception`
                 logger.exception("a callback of a report failed; the other reports follow")
-            self._told += 1
-        self._working = False
+        self._began = None
         self._counts.told(sum([parcel.count for parcel, _ in parcels]))

@@ -184,9 +184,8 @@ class TransactionalChannel:
 
     def _next_batch(self) -> Sequence[Batched]:
         """Waits for parcels, and returns the first of them. The result is empty if the channel is closed."""
-        self._outcomes.look()
         while (found := self._wait_for_work()) is None:
-            self._outcomes.look()
+            pass
         if not found:
             return ()
         if self._log is None or not self._log.records:
@@ -202,6 +201,7 @@ class TransactionalChannel:
 
     def _wait_for_work(self) -> bool | None:
         """Waits a moment for parcels. True: parcels wait. False: the channel closes. None: neither."""
+        self._outcomes.look()
         with self._lock:
             if self._closed or (self._log and self._log.records) or self._pending:
                 if self._waiting_since is None:

@@ -17,22 +17,22 @@ from streamapp.engine.metadata import (
     marks_of,
     topic_ids_in,
 )
-from streamapp.engine.store_notes import noted_changelogs
 from streamapp.errors import BrokerError, TopologyError
 from streamapp.records import TopicPartition
-from streamapp.topology.plan import Plan
 
 __all__ = [
     "KEEP_COPIED",
     "changelogs_anew",
-    "changelogs_of_agents_anew",
     "check_changelogs",
     "check_not_anew",
     "committed_in_others",
     "created_anew",
     "ids_of",
+    "noted_by_agents",
 ]
 
+Noted = Mapping[str, Mapping[TopicPartition, int]]
+"""Changelogs that the metadata of offsets names: for each changelog, the `changelog_number` of each input."""
 KEEP_COPIED = (
     "If a tool has copied topics and offsets from another cluster, the offsets are right: run `streamapp offsets reset "
     "APPLICATION --shift-by 0 --keep-tables --execute`"
@@ -126,32 +126,35 @@ def check_not_anew(
     return present
 
 
+def noted_by_agents(committed: Mapping[TopicPartition, str]) -> dict[str, dict[TopicPartition, int]]:
+    """The changelogs that commits of agents name, with their ids, in the form of `noted_changelogs`.
+
+    ``committed`` has the metadata of offsets.
+    """
+    noted: dict[str, dict[TopicPartition, int]] = {}
+    for tp, text in committed.items():
+        for changelog, topic_id in changelogs_of_agents_in(text).items():
+            noted.setdefault(changelog, {})[tp] = changelog_number(topic_id)
+    return noted
+
+
 def changelogs_anew(
-    plan: Plan,
-    admin: LastingAdmin,
-    committed: Mapping[TopicPartition, str],
-    existing: Container[str],
-    timeout: float = 60.0,
+    admin: LastingAdmin, noted: Noted, existing: Container[str], timeout: float = 60.0
 ) -> dict[TopicPartition, str]:
     """The inputs whose metadata names an earlier changelog of a table, each with this changelog.
 
-    The changelog was deleted and created anew since the commit, so the table lacks rows. ``committed`` has the metadata
-    of offsets. Changelogs that are not among the ``existing`` topics are left out. Raises `BrokerError` as `ids_of`
-    does.
+    The changelog was deleted and created anew since the commit, so the table lacks rows. ``noted`` is the result of
+    `noted_changelogs` or of `noted_by_agents`. Changelogs that are not among the ``existing`` topics are left out.
+    Raises `BrokerError` as `ids_of` does.
     """
-    return _of_earlier_changelogs(plan, admin, committed, existing, timeout)[0]
+    return _compared_changelogs(admin, noted, existing, timeout)[0]
 
 
-def _of_earlier_changelogs(
-    plan: Plan,
-    admin: LastingAdmin,
-    committed: Mapping[TopicPartition, str],
-    existing: Container[str],
-    timeout: float,
+def _compared_changelogs(
+    admin: LastingAdmin, noted: Noted, existing: Container[str], timeout: float
 ) -> tuple[dict[TopicPartition, str], dict[str, str]]:
     """The result of `changelogs_anew`, and the present ids of the changelogs."""
-    noted = {name: numbers for name, numbers in noted_changelogs(plan, committed).items() if name in existing}
-    present = ids_of(admin, noted, timeout)
+    present = ids_of(admin, [name for name in noted if name in existing], timeout)
     earlier = {
         tp: name
         for name, topic_id in sorted(present.items())
@@ -162,44 +165,19 @@ def _of_earlier_changelogs(
 
 
 def check_changelogs(
-    plan: Plan,
-    admin: LastingAdmin,
-    committed: Mapping[TopicPartition, str],
-    existing: Container[str],
-    timeout: float = 60.0,
+    group: str, admin: LastingAdmin, noted: Noted, existing: Container[str], timeout: float = 60.0
 ) -> dict[str, str]:
     """Raises `TopologyError` if a changelog was deleted and created anew since the group has committed offsets.
 
     The local state has the id of its changelog, too. But a worker without local state would restore a table that lacks
     rows. Returns the present ids of the changelogs that the metadata names.
     """
-    earlier, present = _of_earlier_changelogs(plan, admin, committed, existing, timeout)
+    earlier, present = _compared_changelogs(admin, noted, existing, timeout)
     for tp, changelog in sorted(earlier.items()):
         raise TopologyError(
-            f"the changelog {changelog} was deleted and created anew since the group {plan.application_id} has "
-            f"committed offsets of {tp.topic}, so the table lacks rows. Stop all workers. To compute all tables anew, "
-            "run `streamapp reset`. To go on with the rows that the changelog has now, run `streamapp offsets reset "
-            "APPLICATION --shift-by 0 --keep-tables --execute`"
+            f"the changelog {changelog} was deleted and created anew since the group {group} has committed offsets of "
+            f"{tp.topic}, so the table lacks rows. Stop all workers. To compute all tables anew, run `streamapp "
+            "reset`. To go on with the rows that the changelog has now, run `streamapp offsets reset APPLICATION "
+            "--shift-by 0 --keep-tables --execute`"
         )
     return present
-
-
-def changelogs_of_agents_anew(
-    admin: LastingAdmin,
-    committed: Mapping[TopicPartition, str],
-    existing: Container[str],
-    timeout: float = 60.0,
-) -> dict[TopicPartition, str]:
-    """The same as `changelogs_anew` for tables of agents, whose commits have the names of their changelogs."""
-    noted: dict[str, dict[TopicPartition, str]] = {}
-    for tp, text in committed.items():
-        for changelog, topic_id in changelogs_of_agents_in(text).items():
-            if changelog in existing:
-                noted.setdefault(changelog, {})[tp] = topic_id
-    present = ids_of(admin, noted, timeout)
-    return {
-        tp: name
-        for name, topic_id in sorted(present.items())
-        if topic_id not in noted[name].values()
-        for tp in noted[name]
-    }

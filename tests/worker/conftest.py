@@ -112,9 +112,9 @@ class Cluster:
         return len(rows), sum(struct.unpack(">q", value)[0] for value in last.values())
 
     def counted(self, timeout: float = 60.0) -> None:
-        """Until everything that was fed is counted, if not more.
+        """Waits until the worker has counted all records that were fed, or more.
 
-        Reads on from call to call. To read the whole topic again and again would take more CPU than the worker.
+        The method reads on from call to call. To read the whole topic again and again would take more CPU than the worker.
         """
         deadline = time.monotonic() + timeout
         while sum(self._counts.values()) < self.produced:

@@ -11,10 +11,11 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp._base.counted import counted
 from streamapp.broker.requests import list_offsets
+from streamapp.engine.store_notes import noted_changelogs
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import changelogs_anew, changelogs_of_agents_anew, committed_in_others
+from streamapp.runners.earlier_topics import changelogs_anew, committed_in_others, noted_by_agents
 from streamapp.runners.lost_offsets import offsets_from_outside
 
 __all__ = [
@@ -116,9 +117,10 @@ def positions(
     )
     outside = {tp for tp in offsets_from_outside(committed) if subject.feeds_tables(tp.topic)}
     texts = {tp: metadata for tp, (_, metadata) in committed.items()}
-    changelogs = changelogs_of_agents_anew(subject.admin, texts, subject.topics, _SECONDS)
+    noted = noted_by_agents(texts)
     if subject.plan is not None:
-        changelogs |= changelogs_anew(subject.plan, subject.admin, texts, subject.topics, _SECONDS)
+        noted |= noted_changelogs(subject.plan, texts)
+    changelogs = changelogs_anew(subject.admin, noted, subject.topics, _SECONDS)
     return [
         Position(
             tp,

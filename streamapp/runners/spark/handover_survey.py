@@ -17,7 +17,7 @@ import msgspec
 from streamapp._base.counted import counted
 from streamapp.broker.bounded_reads import with_records
 from streamapp.engine.runner_ports import Position
-from streamapp.engine.store_notes import check_stores
+from streamapp.engine.store_notes import check_stores, noted_changelogs
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import admin_of, client_of
@@ -171,7 +171,8 @@ def survey(plan: Plan, until: Bound, history: Ranges | None = None) -> Survey:
         metadata = {tp: entry.metadata for tp, entry in committed.items()}
     if metadata:
         check_stores(plan, metadata, partitions)
-        check_changelogs(plan, admin_of(plan.config), metadata, existing)
+        noted = noted_changelogs(plan, metadata)
+        check_changelogs(plan.application_id, admin_of(plan.config), noted, existing)
         check_repartition_topics(plan, metadata, existing, partitions)
         _check_not_anew(
             plan, {tp: (committed[tp].offset, text) for tp, text in metadata.items()}, bool(notes)

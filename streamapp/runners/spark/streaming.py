@@ -26,7 +26,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.config import StreamsConfig
 from streamapp.engine.metadata import decode_metadata, from_outside
-from streamapp.engine.store_notes import check_stores
+from streamapp.engine.store_notes import check_stores, noted_changelogs
 from streamapp.errors import BrokerError, StreamsError, TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.aged_state import tombstone_seconds
@@ -184,7 +184,7 @@ class SparkStream:
         check_not_anew(self._group.name, self._admin, committed)
         texts = {tp: at.metadata for tp, at in committed.items()}
         check_stores(self._plan, texts, self._partitions)
-        check_changelogs(self._plan, self._admin, texts, existing)
+        check_changelogs(self._group.name, self._admin, noted_changelogs(self._plan, texts), existing)
         check_repartition_topics(self._plan, texts, existing, self._partitions)
         counts = {topic: count for topic, count in self._partitions.items() if topic in existing}
         offset_check(self._plan, self._group).check(

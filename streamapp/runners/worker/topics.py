@@ -86,7 +86,8 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     sources = {sub.id: _sources(sub, existing, counts) for sub in plan.subtopologies}
     texts = {tp: text for tp, (_, text) in there.items()}
     check_stores(plan, texts, existing)
-    ids |= check_changelogs(plan, admin, texts, existing, timeout)
+    noted = noted_changelogs(plan, texts)
+    ids |= check_changelogs(plan.application_id, admin, noted, existing, timeout)
     check_repartition_topics(plan, texts, existing, counts)
     # A group without any offset may be about to get its first ones (`streamapp offsets reset`). If the group has lost
     # its offsets, the tasks of a worker notice (`LiveTask`).
@@ -102,10 +103,9 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
                 f"no topic matches {sub.name}, which {plan.application_id} reads. Create such a topic first"
             )
     _check_counts(existing, counts)
-    noted = noted_changelogs(plan, texts).keys()
     for sub in plan.subtopologies:
         above = committed.intersection(_above(plan, sub, sources))
-        _check_changelogs(plan, sub, above, noted, existing, counts)
+        _check_changelogs(plan, sub, above, noted.keys(), existing, counts)
     check_nothing_left(plan, admin, existing, timeout)
     check_readable(plan, admin, there, timeout)
     _check_outputs(plan, admin, {**existing, **counts}, timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,7 +238,8 @@ class Offsets(GroupOffsets):
     async def read(self, partitions: Iterable[TP]) -> dict[TP, int]:
         return {ORDERS: self._position}
 
-    async def compare_topics(self, topics: Set[str]) -> None: ...
+    async def check(self, found: Mapping[TP, int]) -> dict[TP, int]:
+        return {}
 
 
 class Seeking(AgentConsumer):
@@ -438,13 +439,13 @@ def test_a_commit_has_no_more_metadata_than_brokers_take() -> None:
     placed = {TP(topic, partition): 5 for topic in topics for partition in range(12)}
     one = {TP("topic-1", 0): 6}
     offsets._topics = topics
-    due = offsets.due(one, placed)
+    due = offsets.due(one, lambda: placed)
     assert due.positions == one
     assert noted_topics([metadata_of("A1", *due.notes)], topics) == topics
-    assert offsets.due(placed, placed) == (placed, (), topics)
+    assert offsets.due(placed, lambda: placed) == (placed, (), topics)
     few = {"topic-1", "topic-2"}
     offsets._topics = few
-    due = offsets.due(one, placed)
+    due = offsets.due(one, lambda: placed)
     assert due.positions == placed | one
     assert noted_topics([metadata_of("A1", *due.notes)], topics) == few
 
@@ -455,7 +456,7 @@ def test_commits_name_as_many_changelogs_as_metadata_has_room_for() -> None:
     changelogs = {f"many-tables-{number}-changelog": f"C{number}" for number in range(100)}
     offsets._changelog_notes = changelog_notes(changelogs)
     offsets._topics = topics = {f"topic-{number}" for number in range(100)}
-    metadata = metadata_of("A1", *offsets.due({TP("topic-7", 0): 6}, {}).notes)
+    metadata = metadata_of("A1", *offsets.due({TP("topic-7", 0): 6}, dict).notes)
     assert len(metadata) < METADATA_LIMIT
     assert noted_topics([metadata], topics) == topics
     named = changelogs_of_agents_in(metadata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
 from faust.types import TP
@@ -25,7 +25,7 @@ _OTHER_LETTERS = 120
 class DueOffsets(NamedTuple):
     """The offsets of a commit."""
 
-    positions: Mapping[TP, int]
+    positions: dict[TP, int]
     notes: tuple[str, ...]
     """The notes for the metadata of each offset."""
     topics: Set[str]
@@ -65,45 +65,44 @@ class GroupOffsets:
         self._noted = self._topics.intersection(*(noted_as_own([text], topics) for text in texts))
         return {TP(*tp): offset for tp, (offset, _) in found.items()}
 
-    async def compare_topics(self, topics: Set[str]) -> None:
-        """Learns the ids of topics.
+    async def check(self, found: Mapping[TP, int]) -> dict[TP, int]:
+        """The offsets that another tool has set, among ``found``. The next commit must write them with metadata.
 
-        Raises `TopologyError` if the group has committed in an earlier topic of a name.
+        ``found`` is the result of `read`.
+
+        Learns the ids of topics. Raises `TopologyError` if the group has committed in an earlier topic of a name, or if
+        a changelog was created anew since a commit. Raises the same error if tables of agents have rows, and the group
+        has lost the offsets of these rows.
         """
-        await asyncio.to_thread(self._compare_topics, topics)
+        return await asyncio.to_thread(self._check, found)
 
-    def _compare_topics(self, topics: Set[str]) -> None:
+    def _check(self, found: Mapping[TP, int]) -> dict[TP, int]:
         config = self._app.config
-        admin = admin_client(config)
+        admin, topics = admin_client(config), {tp.topic for tp in found}
         self.topic_ids |= check_not_anew(config.application_id, admin, self._committed)
         changelogs = changelogs_of_agents(self._app)
+        counts: dict[str, int] = {}
         if changelogs:
-            topics |= find_topics(config, admin, PATIENCE_SECONDS).topics.keys() & changelogs
-        self.topic_ids |= ids_of(admin, topics - self.topic_ids.keys())
+            existing = find_topics(config, admin, PATIENCE_SECONDS).topics
+            counts = {name: len(topic.partitions) for name, topic in existing.items()}
+        self.topic_ids |= ids_of(admin, (topics | counts.keys() & changelogs) - self.topic_ids.keys())
         self._changelog_notes = changelog_notes(
             {topic: self.topic_ids[topic] for topic in changelogs if topic in self.topic_ids}
         )
-
-    async def without_metadata(self, committed: Mapping[TP, int]) -> dict[TP, int]:
-        """The offsets, among ``committed``, that another tool has set. The next commit must write them with metadata.
-
-        Raises `TopologyError` if tables of agents have rows, and the group has lost the offsets of these rows. Raises
-        the same error if a changelog was created anew since a commit.
-        """
-        if not changelogs_of_agents(self._app):
+        if not changelogs:
             return {}
         # Other workers may have all partitions of another topic, so the topics of all agents count. Topics of the
         # topology do not count, because their offsets may be there although the others are lost.
-        bare = await asyncio.to_thread(check_tables, self._app, self._of_all_agents(committed))
-        here = {tp: offset for tp, offset in committed.items() if TopicPartition(*tp) in bare}
+        bare = check_tables(self._app, self._of_all_agents(found), counts)
+        here = {tp: offset for tp, offset in found.items() if offset >= 0 and TopicPartition(*tp) in bare}
         self._bare = {tp.topic for tp in bare if TP(*tp) not in here}
         return here
 
     def _of_all_agents(self, partitions: Iterable[TP | TopicPartition]) -> set[str]:
         return {*topics_of_agents(self._app), *(tp.topic for tp in partitions)}
 
-    def due(self, positions: dict[TP, int], placed: Mapping[TP, int]) -> DueOffsets:
-        """The offsets of a commit with these positions. ``placed`` are the last offsets of all partitions.
+    def due(self, positions: dict[TP, int], placed: Callable[[], dict[TP, int]]) -> DueOffsets:
+        """The offsets of a commit with these positions. ``placed`` gives the last offsets of all partitions.
 
         The first note says that the group has offsets in the topics. The other notes have the ids of changelogs. If the
         first note is new, the offsets of all partitions are committed with it. A topic loses its own notes with its
@@ -116,7 +115,7 @@ class GroupOffsets:
         notes = note_of_topics(topics, topics), *self._changelog_notes
         most = MOST_METADATA // (len(metadata_of(None, *notes)) + _OTHER_LETTERS)
         if topics != self._noted:
-            every = {**placed, **positions}
+            every = placed() | positions
             positions = every if len(every) <= most else positions
         return DueOffsets(positions, notes if len(positions) <= most else (), topics)
 

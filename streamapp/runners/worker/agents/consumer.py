@@ -300,8 +300,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         found = await self._group.read(self._plain_partitions())
         committed = {tp: offset for tp, offset in found.items() if offset >= 0}
         try:
-            await self._group.compare_topics({tp.topic for tp in found})
-            outside = await self._group.without_metadata(committed)
+            outside = await self._group.check(found)
         except StreamsError as exc:
             await self.fail(exc, None)
             return
@@ -461,14 +460,14 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             return False
         producer: AgentProducer = self.app.producer
         await producer.settle()
-        placed = {tp: at for tp in self._placed if (at := self._committed_offset[tp])}
-        offsets = self._group.due(due, placed)
+        offsets = self._group.due(due, self._placed_offsets)
+        due = offsets.positions
         if self._transactions is None:
             done = await self._commit_alone(offsets, member)
         else:
             await self._open()
             done = await self._transactions.commit(
-                {TopicPartition(*tp): position for tp, position in offsets.positions.items()},
+                {TopicPartition(*tp): position for tp, position in due.items()},
                 member,
                 messages,
                 self._group.topic_ids,
@@ -476,7 +475,6 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             )
             self._behind = behind or not done
         if done:
-            due = dict(offsets.positions)
             self._begun = {tp: offset for tp, offset in self._begun.items() if tp not in due}
             self._committed_offset.update(due)
             self._group.committed(offsets)
@@ -485,6 +483,9 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self.app.tables.on_commit(due)
             self.app.monitor.on_tp_commit(due)
         return done
+
+    def _placed_offsets(self) -> dict[TP, int]:
+        return {tp: at for tp in self._placed if (at := self._committed_offset[tp])}
 
     async def _commit_alone(self, due: DueOffsets, member: Member) -> bool:
         if self._thread.should_stop:  # the thread would not answer

@@ -21,7 +21,7 @@ from streamapp.config import StreamsConfig
 from streamapp.engine.topic_notes import noted_as_own, noted_topics
 from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
-from streamapp.runners.earlier_topics import changelogs_of_agents_anew
+from streamapp.runners.earlier_topics import changelogs_anew, noted_by_agents
 from streamapp.runners.lost_offsets import (
     agents_of_earlier_rows,
     agents_of_other_offsets,
@@ -35,7 +35,6 @@ from streamapp.runners.worker.clients import (
     admin_client,
     consumer_settings,
     find_committed,
-    find_topics,
     list_offsets,
 )
 
@@ -47,8 +46,10 @@ _TAIL = 1_000
 """The offsets at the end of a changelog among which its last record is sought. The others are markers."""
 
 
-def check_tables(app: Any, topics: Set[str]) -> dict[TopicPartition, int]:
+def check_tables(app: Any, topics: Set[str], counts: Mapping[str, int]) -> dict[TopicPartition, int]:
     """The offsets of the group in these topics that have no metadata, and that agents may take over.
+
+    ``counts`` has the partition counts of all topics of the cluster.
 
     Raises `TopologyError` if the changelog of a table was created anew since a commit. Raises the same error if a table
     of agents has rows whose offsets are lost, or were moved by another tool. With at_least_once, a worker that was
@@ -56,20 +57,19 @@ def check_tables(app: Any, topics: Set[str]) -> dict[TopicPartition, int]:
     of a moved offset.
     """
     config, admin = app.config, admin_client(app.config)
-    existing = find_topics(config, admin, PATIENCE_SECONDS).topics
-    counts = {name: len(topic.partitions) for name, topic in existing.items()}
     wanted = _partitions(topics, counts)
     found = find_committed(config, wanted, PATIENCE_SECONDS)
     committed = {tp: each for tp, each in found.items() if each[0] >= 0}
     outside = offsets_from_outside(committed)
-    noted, changelogs = {tp: text for tp, (_, text) in committed.items()}, changelogs_of_agents(app)
-    present = counts.keys() & changelogs
-    for tp, changelog in sorted(changelogs_of_agents_anew(admin, noted, present, PATIENCE_SECONDS).items()):
+    texts = {tp: text for tp, (_, text) in committed.items()}
+    present = counts.keys() & changelogs_of_agents(app)
+    earlier = changelogs_anew(admin, noted_by_agents(texts), present, PATIENCE_SECONDS)
+    for tp, changelog in sorted(earlier.items()):
         raise agents_of_earlier_rows(config.application_id, changelog, tp.topic)
     table = app.tables.with_rows
     if table is None:
         return outside
-    moved = {tp: outside[tp] for tp in outside if noted_as_own(noted.values(), [tp.topic])}
+    moved = {tp: outside[tp] for tp in outside if noted_as_own(texts.values(), [tp.topic])}
     if moved:
         raise agents_of_other_offsets(config.application_id, table, moved)
     if lost := _lost(app, admin, topics, wanted, committed):
