@@ -61,6 +61,8 @@ def _record_spark(folder: Path, archive: Path) -> None:
 def _record(archive: Path, record: Callable[[Path, Path], None]) -> None:
     if archive.exists():
         return
+    for former in archive.parent.glob(f"{archive.stem.rsplit('-', 1)[0]}-*{archive.suffix}"):
+        former.unlink()  # of jars that have been replaced since
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         made = Path(folder) / "classes.jsa"
         record(Path(folder), made)

@@ -42,9 +42,18 @@ def spark_archive() -> Path | None:
 
 
 def class_archive(jars: Path) -> Path:
-    """The archive for the jars of a folder. The archive fits one version of Java."""
+    """The archive for the jars of a folder.
+
+    Java refuses an archive of another Java, or of jars with other times: jars that are installed anew have another
+    archive.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    made = f"{jars} {java and Path(java).resolve()} {java and Path(java).stat().st_mtime_ns}"
+    files = sorted(jars.glob("*.jar")) + ([Path(java).resolve()] if java else [])
+    made = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in files]
     name = jars.parent.name if jars.name == "jars" else jars.name
-    return cache_folder() / f"{name}-{zlib.crc32(made.encode()):08x}.jsa"
+    return cache_folder() / f"{name}-{_hash(jars)}-{_hash(made)}.jsa"
+
+
+def _hash(value: object) -> str:
+    return f"{zlib.crc32(str(value).encode()):08x}"

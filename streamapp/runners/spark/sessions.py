@@ -44,19 +44,33 @@ def spark_session(
     """
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app_name)
+    options = {"spark.app.name": app_name}
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has all settings already
         master = master or "local[2]"
-        builder = builder.master(master)
-        for key, value in {**_DEFAULTS, **(_local_python() if master.startswith("local") else {})}.items():
-            builder = builder.config(key, value)
-    for key, value in (settings or {}).items():
-        builder = builder.config(key, value)
+        options |= {"spark.master": master, **_DEFAULTS}
+        options |= _local_python() if master.startswith("local") else {}
+    options |= settings or {}
+    _start_java(options)
     before = signal.getsignal(signal.SIGINT)
-    session = builder.getOrCreate()
+    session = SparkSession.builder.config(map=dict(options)).getOrCreate()
     if signal.getsignal(signal.SIGINT) is not before:  # a new session in the main thread
         signal.signal(signal.SIGINT, _CtrlC(session, before))
     return session
+
+
+def _start_java(options: Mapping[str, str]) -> None:
+    """Starts Spark's Java, unless the process has one.
+
+    The standard output of Java is the standard error of this process. Java's warnings would otherwise stand between
+    the results that a program prints (`streamapp sql --format json`).
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    with SparkContext._lock:
+        if SparkContext._gateway is None:
+            conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+            SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": 2}))
 
 
 class _CtrlC:
