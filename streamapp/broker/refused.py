@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError
 from streamapp._base.counted import counted
 
 __all__ = [
+    "CONSEQUENCES",
     "FINAL",
     "NO_TOPIC",
     "OF_A_REQUEST",
@@ -59,6 +60,8 @@ OF_THE_TOPIC = {
 """Errors of a topic: brokers would refuse every other record for this topic, too."""
 UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 """Errors of a topic that brokers do not know: the topic is missing, or a broker has just started."""
+CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Errors of records that only follow from the error of another record in the same transaction."""
 FINAL = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION)
 """Errors that also end Kafka Streams, without a question to its handler (``RecordCollectorImpl.isFatalException``)."""
 OF_A_REQUEST = (OF_THE_BATCH.keys() | OF_THE_RECORD.keys()) - {KafkaError._UNKNOWN_PARTITION}

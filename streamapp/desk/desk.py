@@ -15,7 +15,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import REMEDIES, is_refusal, refusal_text
+from streamapp.broker.refused import CONSEQUENCES, REMEDIES, is_refusal, refusal_text
 from streamapp.broker.requests import CHECK_KAFKA, broker_error
 from streamapp.config import StreamsConfig
 from streamapp.desk.filters import select
@@ -365,7 +365,8 @@ class _Transactions:
         self._ask("begin_transaction")
         try:
             for row in rows:
-                self._produce(row, failed)
+                if failed or not self._produce(row, failed):
+                    break  # the transaction has failed
             failpoints.hit("desk-written")
             deadline = time.monotonic() + _PATIENCE_SECONDS
             while self._ask("flush", _STEP_SECONDS) and not failed and time.monotonic() < deadline:
@@ -380,11 +381,15 @@ class _Transactions:
                 self._producer.abort_transaction(_PATIENCE_SECONDS)
             raise
 
-    def _produce(self, row: _Row, failed: list[tuple[_Row, KafkaError]]) -> None:
+    def _produce(self, row: _Row, failed: list[tuple[_Row, KafkaError]]) -> bool:
+        """Sends a row. False: the client takes no row any more, because the transaction has failed.
+
+        If brokers refused an earlier row, the delivery report of this row may still be under way.
+        """
         record, deadline = row.record, time.monotonic() + _PATIENCE_SECONDS
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
+            if error is not None and error.code() not in CONSEQUENCES:
                 failed.append((row, error))
 
         while True:
@@ -407,13 +412,11 @@ class _Transactions:
                 self._producer.poll(_STEP_SECONDS)
             except KafkaException as error:
                 reason = error.args[0]
-                if reason.code() in (
-                    KafkaError._FATAL,
-                    KafkaError._STATE,
-                ):  # the consequence of an earlier error
-                    self._ask("commit_transaction", _PATIENCE_SECONDS)
+                if reason.code() in (KafkaError._FATAL, KafkaError._STATE):
+                    return False
                 raise self._refusal([(row, reason)]) from error
         self._producer.poll(0)
+        return True
 
     def _refusal(self, refused: Sequence[tuple[_Row, KafkaError]]) -> BrokerError:
         (row, error), record = refused[0], refused[0][0].record

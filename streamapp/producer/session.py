@@ -24,7 +24,7 @@ from streamapp._base.counted import counted
 from streamapp._base.failpoints import hit
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import UNKNOWN, advised, is_refusal
+from streamapp.broker.refused import CONSEQUENCES, UNKNOWN, advised, is_refusal
 from streamapp.broker.requests import broker_error, committed_of_stranger
 from streamapp.broker.transacting import NotBack, abandon_transaction, in_time, open_transactions, retrying
 from streamapp.errors import BrokerError
@@ -48,8 +48,6 @@ _UNKNOWN_TOPIC_MS = 4_000
 """The time for which one attempt waits for a topic that brokers do not know."""
 _UNKNOWN_SECONDS = 30.0
 """The time after which a topic that brokers do not know counts as missing."""
-_CONSEQUENCES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-"""Errors of records that only follow from the error of another record in the same transaction."""
 
 
 class Bookmark(NamedTuple):
@@ -197,7 +195,7 @@ class TransactionSession:
                 break
         # An error that only follows from another error sometimes comes first, so this loop goes on.
         while self._client.flush(_STEP_SECONDS) and not any(
-            error.code() not in _CONSEQUENCES for error in errors.values()
+            error.code() not in CONSEQUENCES for error in errors.values()
         ):
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import time
 import weakref
 from typing import Any
 
@@ -238,6 +239,26 @@ def test_records_that_are_only_together_too_large_are_all_replayed_once(desk: De
     assert letters_of(desk, small, values).replay(lambda letter: True, progress=counts.append) == 40
     assert values_in(cluster, small) == values
     assert counts == list(range(1, 41))
+
+
+def test_a_refusal_comes_while_the_next_rows_are_sent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay ended with the error of the transaction, and did not try the letters one by one."""
+    cluster = desk.cluster
+    small = f"{cluster.id}-small"
+    cluster.create(small, partitions=1, config={"max.message.bytes": "1000"})
+    values = [random.Random(number).randbytes(400) for number in range(6)]
+    produce, sent = desk_module._Transactions._produce, 0
+
+    def slow(self: Any, row: Any, failed: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        if sent == 5:
+            time.sleep(1)  # the first four rows are refused together
+        return produce(self, row, failed)
+
+    monkeypatch.setattr(desk_module._Transactions, "_produce", slow)
+    assert letters_of(desk, small, values).replay(lambda letter: True) == 6
+    assert values_in(cluster, small) == values
 
 
 def test_named_letters_that_are_not_there_or_not_open_are_said(desk: Desk) -> None:

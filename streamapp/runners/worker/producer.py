@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.refused import NO_TOPIC, is_refusal
+from streamapp.broker.refused import CONSEQUENCES, NO_TOPIC, is_refusal
 from streamapp.broker.requests import broker_error
 from streamapp.broker.transacting import abandon_transaction, open_transactions
 from streamapp.config import StreamsConfig
@@ -375,7 +375,7 @@ class RecordProducer:
             raise ProductionError(f"the producer had to stop: {error.str()}") from exc
 
     def _on_failure(self, failure: Failure) -> None:
-        if failure.error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+        if failure.error.code() not in CONSEQUENCES:
             self._failed(failure)
 
     def _failed(self, failed: Failure) -> None:
