@@ -14,6 +14,7 @@ from streamapp.broker.requests import (
     LastingAdmin,
     ask,
     ask_controller,
+    at_time,
     broker_error,
     describe_topic_settings,
     find_cluster,
@@ -127,7 +128,7 @@ class KafkaAdmin:
         return list_offsets(
             self._client,
             partitions,
-            OffsetSpec.earliest() if from_ms is None else OffsetSpec.for_timestamp(from_ms),
+            OffsetSpec.earliest() if from_ms is None else at_time(from_ms),
             seconds=self._timeout,
             unknown_seconds=_UNKNOWN_SECONDS,
             remedies=_OFFSETS,

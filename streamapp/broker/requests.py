@@ -36,6 +36,7 @@ __all__ = [
     "advice",
     "ask",
     "ask_controller",
+    "at_time",
     "broker_error",
     "committed",
     "committed_of_stranger",
@@ -416,6 +417,14 @@ def _unanswered() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     return future
+
+
+def at_time(time_ms: int) -> OffsetSpec:
+    """The first record that is not older than a time, for `list_offsets`. Before 1970, the first record of the log.
+
+    Kafka's requests have no negative times: -1 is the end of the log, and brokers refuse others.
+    """
+    return OffsetSpec.earliest() if time_ms < 0 else OffsetSpec.for_timestamp(time_ms)
 
 
 def list_offsets(

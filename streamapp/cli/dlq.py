@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -82,6 +82,13 @@ def _filter(
     written_by: str | None = None, since: datetime | None = None, until: datetime | None = None, **fields: Any
 ) -> LetterFilter:
     return LetterFilter(**fields, application=written_by, since=_ms(since), until=_ms(until))
+
+
+def _chosen(everything: bool, filters: Mapping[str, Any]) -> LetterFilter:
+    chosen = _filter(**filters)
+    if not everything and not chosen:
+        raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
+    return chosen
 
 
 def _ms(time: datetime | None) -> float | None:
@@ -278,9 +285,7 @@ def replay(
     a record if the letter belongs to another consumer group. Topologies, agents and other programs still process the
     record.
     """
-    if not everything and not any(filters.values()):
-        raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
-    chooser = _filter(**filters)
+    chooser = _chosen(everything, filters)
     matches = chooser.matches
     with clear_errors():
         app = _reached(application)
@@ -335,9 +340,7 @@ def _readers(app: Any, topic: str, only_group: bool) -> list[str]:
 @click.option("--why", default="", help="A note that stays with the letter.")
 def discard(application: str, everything: bool, why: str, **filters: Any) -> None:
     """Mark open dead letters of APPLICATION as discarded. The letters stay in their topic, with your note."""
-    if not everything and not any(filters.values()):
-        raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")
-    chooser = _filter(**filters)
+    chooser = _chosen(everything, filters)
     with clear_errors():
         desk = FailureDesk(_reached(application).config)
         count = desk.discard(chooser.matches, why, named=chooser.ids)

@@ -151,7 +151,7 @@ class Letter:
                 )
             provenance = (*provenance, (ONLY_GROUP, f"{topic} {self.group}".encode()))
         kept = tuple(each for each in self.own_headers if not each[0].startswith(REPLAY))
-        time = _number(self.said("timestamp"), 18)
+        time = _number(self.said("timestamp"), 18, signed=True)
         return OutputRecord(
             topic,
             self.key,
@@ -162,13 +162,14 @@ class Letter:
         )
 
 
-def _number(text: str, digits: int) -> int | None:
+def _number(text: str, digits: int, *, signed: bool = False) -> int | None:
     """The number in a header. None: another producer has written a text that is no number, or that is too long.
 
-    >>> _number("17", 9), _number("-", 9), _number("12345678901", 9)
-    (17, None, None)
+    >>> _number("17", 9), _number("-", 9), _number("12345678901", 9), _number("-1", 9)
+    (17, None, None, None)
     """
-    return int(text) if re.fullmatch(rf"\d{{1,{digits}}}", text, re.ASCII) else None
+    number = rf"{'-?' if signed else ''}\d{{1,{digits}}}"
+    return int(text) if re.fullmatch(number, text, re.ASCII) else None
 
 
 @dataclass

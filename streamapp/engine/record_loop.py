@@ -15,7 +15,7 @@ from streamapp.engine.punctuation import NEVER
 from streamapp.engine.punctuators import Punctuators
 from streamapp.engine.queues import RecordQueue
 from streamapp.engine.running_task import RunningTask
-from streamapp.engine.timestamps import fail_on_invalid_timestamp
+from streamapp.engine.timestamps import extractor_of
 from streamapp.errors import StreamsError
 from streamapp.records import NO_HEADERS, RecordBatch, TopicPartition
 from streamapp.topology.plan import Subtopology
@@ -214,9 +214,9 @@ class RecordLoop:
                     f"task {task.task_id} got records of topic {partition.topic}, which sub-topology "
                     f"{self._subtopology.id} does not read; it reads {', '.join(self._subtopology.source_topics)}"
                 )
-            extractor = source.timestamp_extractor or task.plan.config.default_timestamp_extractor
-            if extractor is fail_on_invalid_timestamp:
-                extractor = None  # `_run` itself refuses negative timestamps
+            extractor = extractor_of(
+                source, task.plan.config
+            )  # without one, `_run` refuses negative timestamps
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self.partition_times.get(partition, -1)
             self.queues[partition] = queue

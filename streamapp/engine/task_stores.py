@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import Collector, RowCollector
-from streamapp.errors import BrokerError, ProcessorStateError, SerializationError
+from streamapp.engine.source_rows import SourceRows
+from streamapp.engine.timestamps import extractor_of
+from streamapp.errors import ProcessorStateError, SerializationError
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
-from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import Framing
 from streamapp.state.backend import MemoryBackend, StateBackend, WriteSet
 from streamapp.state.cache import RecordCache
 from streamapp.state.open import open_store
 from streamapp.state.row_memory import RowMemory
-from streamapp.state.spec import StoreSpec
 from streamapp.state.store import StoreContext
 from streamapp.topology.plan import Subtopology
 
 __all__ = ["TaskStores"]
-
-_T = TypeVar("_T")
 
 
 class TaskStores:
@@ -48,17 +46,21 @@ class TaskStores:
         self._written = {
             name: topic for name, topic in self._changelogs.items() if topic not in subtopology.source_topics
         }
-        self._gappy = {
-            name
-            for name, topic in self._changelogs.items()
-            if (source := subtopology.source_of(topic)) is not None
-            and (source.on_error or config.deserialization_exception_handler) != "fail"
-        }
-        """Stores with a source topic as changelog whose undecodable records are no rows."""
         self.by_name: dict[str, Any] = {}
         for spec in subtopology.stores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
             self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
+        self._source_rows: dict[str, SourceRows] = {}
+        """Stores with a source topic as changelog whose records may differ from the rows."""
+        for name, topic in self._changelogs.items():
+            source = subtopology.source_of(topic)
+            if source is not None:
+                extractor = extractor_of(source, config)
+                answered = (source.on_error or config.deserialization_exception_handler) != "fail"
+                if answered or extractor is not None:
+                    spec = self.by_name[name].spec
+                    rows_of = SourceRows(topic, task.partition, spec, extractor, answered=answered)
+                    self._source_rows[name] = rows_of
         self._shortened = {
             TopicPartition(self._written[name], task.partition): store
             for name, store in self.by_name.items()
@@ -78,8 +80,8 @@ class TaskStores:
         if batch.headers is not None:  # a source topic may have the ids of schemas in headers
             batch = Framing(store.spec.key_serde, store.spec.value_serde).join(batch)
         end = batch.offsets[-1] + 1
-        if name in self._gappy:
-            batch = _decodable(batch, store.spec)
+        if name in self._source_rows:
+            batch = self._source_rows[name].of(batch)
         writes = WriteSet()
         try:
             store.restore(batch, writes)
@@ -167,42 +169,3 @@ class TaskStores:
         for store in self.by_name.values():
             store.close()
         self._backend.close()
-
-
-def _decodable(batch: RecordBatch, spec: StoreSpec) -> RecordBatch:
-    """The batch without the records that the serdes do not take: the task has answered for these when it read them.
-
-    Kafka Streams restores such records as rows (KAFKA-8037, KIP-705).
-    """
-    good = [
-        index
-        for index, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
-        if _decodes(spec.key_serde, key) and _decodes(spec.value_serde, value)
-    ]
-    if len(good) == len(batch.offsets):
-        return batch
-
-    def of_good(column: Sequence[_T]) -> list[_T]:
-        return [column[index] for index in good]
-
-    keys, values, timestamps, offsets, headers = batch
-    return RecordBatch(
-        of_good(keys),
-        of_good(values),
-        of_good(timestamps),
-        of_good(offsets),
-        None if headers is None else of_good(headers),
-    )
-
-
-def _decodes(serde: Serde[Any] | None, data: bytes | None) -> bool:
-    """True if the serde takes the bytes. Raises the errors of the disk and of the schema registry."""
-    if serde is None or data is None:
-        return True
-    try:
-        serde.deserialize(data)
-    except (ProcessorStateError, BrokerError):
-        raise
-    except Exception:
-        return False
-    return True

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
+from streamapp.config import StreamsConfig
 from streamapp.engine.queues import ConsumedRecord
 from streamapp.errors import StreamsError
+from streamapp.topology.nodes import SourceNode
 
 __all__ = [
+    "extractor_of",
     "fail_on_invalid_timestamp",
     "log_and_skip_on_invalid_timestamp",
     "use_partition_time_on_invalid_timestamp",
@@ -21,6 +25,12 @@ __all__ = [
 ]
 
 log: logging.Logger = logging.getLogger(__name__)
+
+
+def extractor_of(source: SourceNode, config: StreamsConfig) -> Callable[..., int] | None:
+    """The extractor of a source. None: the timestamp is that of the record, and a negative one is an error."""
+    extractor = source.timestamp_extractor or config.default_timestamp_extractor
+    return None if extractor is fail_on_invalid_timestamp else extractor
 
 
 def fail_on_invalid_timestamp(record: ConsumedRecord, partition_time: int) -> int:

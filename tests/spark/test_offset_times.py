@@ -51,3 +51,6 @@ def test_a_time_is_the_first_record_that_has_it(kafka: LocalKafka, transactions_
         assert cut(FIRST + 10 * number - 5) == offset(number)
     assert cut(FIRST + 391) == end
     assert cut(FIRST - 1_000_000) == 0
+    for before in (-1, -2, -5):  # times before 1970, which have other meanings in Kafka's requests
+        assert kafka_range.resolve(KafkaSource(since=before), [tp])[tp] == (0, end)
+        assert cut(before) == 0

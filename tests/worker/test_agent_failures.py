@@ -45,14 +45,14 @@ def test_a_record_that_fails_anywhere_becomes_a_dead_letter_and_the_next_ones_ar
     cluster: Cluster, how: str
 ) -> None:
     """Records that failed in a sink or a filter stayed open, so nothing was committed any more; a cancelled one was
-    lost. Faust also took seconds to start an agent anew that failed twice in a row."""
+    lost, and one with headers, too. Faust also took seconds to start an agent anew that failed twice in a row."""
     answered = Answered(cluster)
     source, letters = f"{cluster.id}-failing", f"{cluster.id}-letters"
     cluster.create(source, letters, partitions=1)
     poison = [b"poison %d" % number for number in range(30)]
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     for value in [b"before", *poison, b"after"]:
-        producer.produce(source, value, b"k1")
+        producer.produce(source, value, b"k1", headers=[("from", b"x"), ("from", None)])
     producer.flush()
     port = free_port()
     worker = answered.start(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp._base.counted import counted
-from streamapp.broker.requests import list_offsets
+from streamapp.broker.requests import at_time, list_offsets
 from streamapp.engine.store_notes import noted_changelogs
 from streamapp.errors import ConfigError
 from streamapp.operations.offsets.subject import Subject
@@ -159,8 +159,8 @@ class ToTime:
     time_ms: int
 
     def offsets(self, subject: Subject, at: list[Position]) -> dict[TopicPartition, int]:
-        spec = OffsetSpec.for_timestamp(self.time_ms)
-        found = list_offsets(subject.admin, [each.partition for each in at], spec, seconds=_SECONDS)
+        partitions = [each.partition for each in at]
+        found = list_offsets(subject.admin, partitions, at_time(self.time_ms), seconds=_SECONDS)
         return {
             each.partition: found[each.partition] if found[each.partition] >= 0 else each.end for each in at
         }

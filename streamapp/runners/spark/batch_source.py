@@ -15,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec
 from streamapp.broker.bounded_reads import TO_THE_END
 from streamapp.broker.consumer import ConsumerEvent, passes
 from streamapp.broker.lasting_consumer import open_consumer
-from streamapp.broker.requests import LastingAdmin, find_cluster, list_offsets
+from streamapp.broker.requests import LastingAdmin, at_time, find_cluster, list_offsets
 from streamapp.engine.runner_ports import RecordReader
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch, TopicPartition
@@ -186,7 +186,7 @@ class KafkaRange:
 
     def offset_at(self, tp: TopicPartition, timestamp: int) -> int:
         """The first offset of a record that is not older than ``timestamp`` (ms); negative: there is no such record."""
-        return self._offsets([tp], OffsetSpec.for_timestamp(timestamp))[tp]
+        return self._offsets([tp], at_time(timestamp))[tp]
 
     def settle(self, partitions: Collection[TopicPartition], seconds: float) -> set[TopicPartition]:
         """Waits until the transactions that are open now in these partitions have ended.
@@ -240,7 +240,7 @@ class KafkaRange:
     ) -> dict[TopicPartition, int]:
         if not isinstance(bound, int):
             return {tp: bound.get(tp, offset) for tp, offset in default.items()}
-        found = self._offsets(list(default), OffsetSpec.for_timestamp(bound))
+        found = self._offsets(list(default), at_time(bound))
         search = TimeSearch(self._settings)
         try:
             return {

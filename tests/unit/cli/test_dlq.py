@@ -74,6 +74,13 @@ def test_letters_of_times_without_a_date_are_listed(monkeypatch: pytest.MonkeyPa
     assert [json.loads(line)["letter"] for line in exported] == ["0-0", "0-1"]
 
 
+@pytest.mark.parametrize("filter", ["--key", "--group"])
+def test_an_empty_text_chooses_letters(monkeypatch: pytest.MonkeyPatch, filter: str) -> None:
+    """An empty key is a key. Letters of other programs have no group. Such a filter counted as no filter."""
+    assert ask(monkeypatch, [], "replay", "app", filter, "", "--dry-run").exit_code == 0
+    assert "name the letters" in ask(monkeypatch, [], "replay", "app").output
+
+
 @pytest.mark.parametrize("rate", ["nan", "inf"])
 def test_a_rate_is_a_finite_number(monkeypatch: pytest.MonkeyPatch, rate: str) -> None:
     result = ask(monkeypatch, [], "replay", "app", "--all", "--rate", rate)

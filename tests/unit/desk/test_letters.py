@@ -152,6 +152,13 @@ def test_numbers_that_are_none_do_not_keep_a_letter_from_its_replay(name: str, v
     assert dict(record.headers)["__streamapp.replay.times"] == b"1"
 
 
+@pytest.mark.parametrize("time", [-1, 0, 500])
+def test_a_replay_gives_the_record_its_own_timestamp(time: int) -> None:
+    """A record without a timestamp (-1) got that of its letter. This may be the time of the broker or of the clock."""
+    headers = (("__streams.errors.topic", b"words"), ("__streamapp.errors.timestamp", b"%d" % time))
+    assert Letter(0, 17, 900, b"k", b"v", headers).replayed("dead").timestamp == time
+
+
 @pytest.mark.parametrize("partition", [b"", b"x", b"9" * 30])
 def test_a_letter_without_record_and_place_is_refused(partition: bytes) -> None:
     headers = (

@@ -27,6 +27,7 @@ from streamapp import (
 from streamapp.desk.trial import try_record
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import makes_letters
+from streamapp.engine.queues import ConsumedRecord
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch
 from streamapp.serdes import LongSerde
@@ -221,6 +222,30 @@ def test_a_restore_leaves_out_what_the_source_has_left_out(answer: Any, handler:
     assert (
         list(second.store("rows").all()) == list(first.store("rows").all()) == [("a", (5, 1)), ("b", (6, 3))]
     )
+    assert second.changelog_offsets == {"rows": 4}
+
+
+def test_a_restore_leaves_out_what_the_extractor_has_dropped_and_keeps_its_timestamps() -> None:
+    """A record without a timestamp became a row. A versioned table lost the rows whose time the extractor had given."""
+
+    def twice(record: ConsumedRecord, partition_time: int) -> int:
+        if record.timestamp == 9:
+            raise ValueError("no time")
+        return record.timestamp * 2
+
+    config = CONFIG.replace(topology_optimization="all", default_timestamp_extractor=twice)
+    builder = StreamsBuilder(config)
+    builder.table("rows", key_serde=TEXT, value_serde=NUMBER, materialized=Materialized("rows"))
+    first, _ = task_of(builder, config=config)
+    feed(first, "rows", [("a", GOOD, 1), ("a", MORE, -1), ("b", MORE, 3)])
+    first.process()
+    second, _ = task_of(builder, config=config, init=False)
+    second.restore("rows", RecordBatch([b"a", b"a", b"b"], [GOOD, MORE, MORE], [1, -1, 3], range(3)))
+    second.restore("rows", RecordBatch([b"c"], [GOOD], [9], [3]))
+    second.init()
+    rows = [("a", (5, 2)), ("b", (6, 6))]
+    assert list(first.store("rows").all()) == rows
+    assert list(second.store("rows").all()) == [*rows, ("c", (5, 9))]
     assert second.changelog_offsets == {"rows": 4}
 
 

@@ -32,7 +32,7 @@ from streamapp.engine.judging import (
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.flow import TopicQueue
-from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, seconds_of
+from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, ms_of, pairs_of, seconds_of
 from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
 __all__ = ["WatchedAgent", "WatchedTopic"]
@@ -335,10 +335,17 @@ def _where(app: Any, record: Any) -> str:
 def _context(record: Any, who: str) -> ErrorContext:
     if record is None:
         return ErrorContext("", -1, -1, -1, (), who, "", None, None)
-    timestamp = int(record.timestamp * 1000) if record.timestamp else -1
-    headers = tuple((record.headers or {}).items())
+    timestamp = ms_of(record.timestamp)
     return ErrorContext(
-        record.topic, record.partition, record.offset, timestamp, headers, who, "", record.key, record.value
+        record.topic,
+        record.partition,
+        record.offset,
+        -1 if timestamp is None else timestamp,
+        pairs_of(record.headers),
+        who,
+        "",
+        record.key,
+        record.value,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
@@ -22,14 +23,14 @@ from faust.exceptions import ProducerSendError
 from faust.streams import current_event
 from faust.transport.drivers import aiokafka as driver
 from faust.transport.producer import ProducerBuffer
-from faust.types import TP, ChannelT, FutureMessage, Message, RecordMetadata, TopicT
+from faust.types import TP, ChannelT, FutureMessage, HeadersArg, Message, RecordMetadata, TopicT
 from mode.utils.times import Seconds, want_seconds
 
 from streamapp.broker.refused import REMEDIES
 from streamapp.config import StreamsConfig
 from streamapp.engine.judging import record_at, with_clock
 from streamapp.errors import BrokerError, StreamsError
-from streamapp.records import OutputRecord
+from streamapp.records import Headers, OutputRecord
 from streamapp.runners.worker.agents.taken_batches import RecordMoved, batch_under_work, witnesses_under_work
 from streamapp.runners.worker.clients import admin_client, find_topics
 from streamapp.runners.worker.topics import create_topics
@@ -40,6 +41,8 @@ __all__ = [
     "AgentProducer",
     "BoundMessage",
     "BoundSends",
+    "ms_of",
+    "pairs_of",
     "refused_of",
     "seconds_of",
 ]
@@ -84,8 +87,27 @@ class BoundMessage(NamedTuple):
 
 
 def seconds_of(timestamp: int | None) -> float | None:
-    """The timestamp of a record (ms) in seconds, as Faust takes it. None: the time of sending."""
-    return timestamp / 1000 if timestamp is not None and timestamp >= 0 else None
+    """The timestamp of a record (ms) in seconds, as Faust takes it. None: the time of sending.
+
+    Faust's producer rounds milliseconds down, so the result is never below the timestamp.
+
+    >>> int(1.001 * 1000), int(seconds_of(1_001) * 1000)
+    (1000, 1001)
+    """
+    if timestamp is None or timestamp < 0:
+        return None
+    seconds = timestamp / 1000
+    return seconds if int(seconds * 1000) == timestamp else math.nextafter(seconds, math.inf)
+
+
+def ms_of(seconds: float | None) -> int | None:
+    """The timestamp of a message of Faust (seconds) in ms."""
+    return None if seconds is None else round(seconds * 1000)
+
+
+def pairs_of(headers: HeadersArg | None) -> Headers:
+    """The headers of a message of Faust. An agent may give a dict, and a record that is read has pairs."""
+    return tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
 
 
 def refused_of(record: TP, offset: int, topic: str) -> str:

@@ -25,8 +25,14 @@ from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import letter_refused, record_at, send_letter
 from streamapp.engine.metadata import decode_metadata, metadata_of
 from streamapp.engine.runner_ports import Position
-from streamapp.records import NO_HEADERS, OutputRecord, TopicPartition
-from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, BoundMessage, refused_of
+from streamapp.records import OutputRecord, TopicPartition
+from streamapp.runners.worker.agents.sends import (
+    PARTITIONS_OF_TABLE,
+    BoundMessage,
+    ms_of,
+    pairs_of,
+    refused_of,
+)
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     admin_client,
@@ -158,12 +164,9 @@ class AgentTransactions:
 
     def _send(self, producer: RecordProducer, bound: BoundMessage) -> None:
         message = bound.future.message
-        headers, topic = message.headers, message.channel.get_topic_name()
-        timestamp = None if message.timestamp is None else int(message.timestamp * 1000)
-        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
-        record = OutputRecord(
-            topic, message.key, message.value, timestamp, pairs or NO_HEADERS, message.partition
-        )
+        topic = message.channel.get_topic_name()
+        timestamp, headers = ms_of(message.timestamp), pairs_of(message.headers)
+        record = OutputRecord(topic, message.key, message.value, timestamp, headers, message.partition)
         try:
             if bound.letter:
                 send_letter(producer.send, record, int(time.time() * 1000))
