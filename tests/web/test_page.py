@@ -184,6 +184,14 @@ async def test_looks_up_a_key_with_the_keyboard(opened: Opened) -> None:
     await opened.shows("#entries-note", "no entry for key 'XYZ'")
 
 
+async def test_a_table_with_the_entries_of_the_table_before_shows_them(opened: Opened) -> None:
+    """The page emptied the list of entries, and drew the list only when the entries became other ones."""
+    await opened.shows("#entries tbody tr", AIRPORTS[-1])
+    rows = await opened.page.locator("#entries").inner_text()
+    await opened.page.click("#table-list button[aria-pressed=true]")
+    await playwright.expect(opened.page.locator("#entries")).to_have_text(rows, use_inner_text=True)
+
+
 async def test_a_table_is_chosen_in_the_drawing(opened: Opened) -> None:
     await opened.shows("#table-name", "delays-by-airport")
     await opened.page.locator('.store[aria-label="Show table delays-by-airport-hour"]').focus()

@@ -248,7 +248,7 @@ function choose(name, { scroll = true } = {}) {
   text($("table-name"), name);
   $("lookup-key").placeholder = { integer: "42", double: "0.5", hex: "00ff1a", uuid: "00000000-0000-0000-0000-000000000001", json: '{"id": 1}' }[table.key_format] ?? "key";
   showTables();
-  $("entries").replaceChildren();
+  changed($("entries"), null, () => []); // the next table may have the same entries
   text($("entries-note"), "Reading…");
   refreshEntries();
   if (scroll) $("table-detail").scrollIntoView({ block: "nearest" });
