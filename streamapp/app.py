@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import inspect
+import logging
 import math
 import os
 import re
@@ -41,10 +42,12 @@ from streamapp.runners.worker.agents.recovery import AgentTableManager
 from streamapp.runners.worker.agents.replies import Replies
 from streamapp.runners.worker.agents.sends import BoundSends
 from streamapp.runners.worker.agents.sets import AgentSetGlobalTable, AgentSetTable
+from streamapp.runners.worker.agents.state import worker_state
 from streamapp.runners.worker.agents.taken_batches import WatchedStream
 from streamapp.runners.worker.clients import admin_client, await_brokers, client_id
 from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
+from streamapp.runners.worker.introduction import introduction
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.runtime import StreamsRuntime
@@ -52,6 +55,8 @@ from streamapp.runners.worker.watchdog import Watchdog, watch_event_loop
 from streamapp.topology import Topology
 
 __all__ = ["COMMAND_LINE_DATADIR", "App"]
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -250,6 +255,7 @@ class App(faust.App):  # type: ignore[misc]
         if self._runs_topology:
             await self.streams.start()
         else:
+            logger.info("%s", introduction(self, self.config, None))
             await await_brokers(self.config, admin_client(self.config))
             limit = self.config.max_poll_interval_ms / 1000
             self._watchdog = watch_event_loop(self, limit, self._shutdown_timeout)
@@ -257,6 +263,8 @@ class App(faust.App):  # type: ignore[misc]
 
     async def on_stop(self) -> None:
         if self._watchdog is not None:
+            if worker_state(self)[0] != "failed":
+                logger.info("stopping: commits what was processed")
             self._watchdog.close()
         if self.in_worker:
             end_in_time(self._shutdown_timeout)
@@ -267,6 +275,11 @@ class App(faust.App):  # type: ignore[misc]
             stopping.append(self._consumer.stop_handing_out_for_good(self._shutdown_timeout))
         await asyncio.gather(*stopping)
         await super().on_stop()
+
+    async def on_shutdown(self) -> None:
+        await super().on_shutdown()
+        if self._watchdog is not None and worker_state(self)[0] != "failed":
+            logger.info("stopped")
 
     def is_leader(self) -> bool:
         """True in at most one worker of the application, which runs the tasks and timers with ``on_leader=True``."""

@@ -318,8 +318,18 @@ def replay(
                     f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
                 )
             return
-        written = desk.replay(matches, named=chooser.ids, force=force, only_group=only_group, rate=rate)
-    click.echo(f"{counted(written, 'letter')} replayed")
+        written = 0
+
+        def note(count: int) -> None:
+            nonlocal written
+            written = count
+
+        try:
+            desk.replay(
+                matches, named=chooser.ids, force=force, only_group=only_group, rate=rate, progress=note
+            )
+        finally:  # after an error or Ctrl-C, these letters are not open any more
+            click.echo(f"{counted(written, 'letter')} replayed")
 
 
 def _readers(app: Any, topic: str, only_group: bool) -> list[str]:

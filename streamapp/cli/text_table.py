@@ -24,7 +24,8 @@ class TextTable:
     Cells may come from records and exceptions, so a terminal must not obey their control characters. A cell that is
     wider than its column goes on in the next line, because a shortened name of a topic hides its partition. A file or a
     pipe gets a line for each line of a cell, which programs can search. A table of many columns is wider than the
-    terminal, because rich leaves out columns that have no room.
+    terminal, because rich leaves out columns that have no room. A column without a heading is for remarks: the table
+    leaves the column out if no row has a remark.
     """
 
     def __init__(self, *columns: str, caption: str | None = None) -> None:
@@ -40,6 +41,9 @@ class TextTable:
 
     def print(self) -> None:
         """Prints the table on the standard output."""
+        self._table.columns = [
+            column for column in self._table.columns if column.header or any(cell for cell in column.cells)
+        ]
         console = Console(soft_wrap=True)
         room = _LEAST_ROOM if console.is_terminal else _MOST_WIDTH + _BORDER
         console.width = max(console.width, len(self._table.columns) * room + 1)

@@ -105,12 +105,13 @@ def forget_aged_rows(
     for task, stores in aged.items():
         state = states[task]
         logger.warning(
-            "task %s: the rows of %s on disk are %s old, and %s of their changelogs is shorter. So rows may be there "
-            "that were deleted meanwhile. The whole changelogs are read anew",
+            "task %s: the rows of %s on disk %s. So rows may be there that were deleted meanwhile. The whole "
+            "changelogs are read anew",
             task,
             ", ".join(sorted(stores)),
-            timedelta(seconds=int(now - state.written)),
-            _RETENTION,
+            f"are {timedelta(seconds=int(now - state.written))} old, and {_RETENTION} of their changelogs is shorter"
+            if state.written
+            else f"may be older than {_RETENTION} of their changelogs: the note of their last write is damaged",
         )
         try:
             _forget(state.folder, stores)

@@ -13,8 +13,10 @@ from urllib.parse import urljoin
 import pytest
 import pytest_asyncio
 
+from streamapp.consumer.account import ConsumerMetrics, ConsumerStatus
 from streamapp.serdes import JsonSerde
 from streamapp.web.view_source import (
+    InputStatus,
     RestoreStatus,
     StandbyStatus,
     SubtopologyGraph,
@@ -101,6 +103,24 @@ async def test_shows_copies_and_a_pause(opened: Opened) -> None:
     assert opened.complaints == []
 
 
+async def test_records_that_wait_for_agents_and_consumers_are_lag(opened: Opened) -> None:
+    """The page said that the worker keeps up, while 96 records waited for its agents, and 30 for its consumers."""
+    (running, *_) = opened.source.worker.tasks
+    caught_up = tuple(dataclasses.replace(each, position=each.end) for each in running.inputs)
+    books = ConsumerStatus(
+        "books", ("orders",), "running", None, ("orders-0",), ConsumerMetrics(), None, None, None, 0.0, ()
+    )
+    opened.source.worker = dataclasses.replace(
+        opened.source.worker,
+        tasks=(dataclasses.replace(running, inputs=caught_up),),
+        agent_inputs=(InputStatus("letters", 1, 4, 100),),
+        consumers=(dataclasses.replace(books, lag={"orders-0": 20, "orders-1": 10}),),
+    )
+    await opened.shows("#lag", "126")
+    await opened.shows("#lag-note", "0 of 1 task behind, 96 wait for agents, 30 wait for consumers")
+    await opened.shows("#findings .calm", "126 records wait")
+
+
 async def test_one_slow_answer_does_not_hold_old_figures_on_the_page(serve: Serve, browser: Any) -> None:
     source = ExampleSource()
     client = await serve(source)
@@ -182,6 +202,14 @@ async def test_looks_up_a_key_with_the_keyboard(opened: Opened) -> None:
     await opened.page.locator("#lookup-key").fill("XYZ")
     await opened.page.keyboard.press("Enter")
     await opened.shows("#entries-note", "no entry for key 'XYZ'")
+
+
+async def test_a_table_with_the_entries_of_the_table_before_shows_them(opened: Opened) -> None:
+    """The page emptied the list of entries, and drew the list only when the entries became other ones."""
+    await opened.shows("#entries tbody tr", AIRPORTS[-1])
+    rows = await opened.page.locator("#entries").inner_text()
+    await opened.page.click("#table-list button[aria-pressed=true]")
+    await playwright.expect(opened.page.locator("#entries")).to_have_text(rows, use_inner_text=True)
 
 
 async def test_a_table_is_chosen_in_the_drawing(opened: Opened) -> None:

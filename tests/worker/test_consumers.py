@@ -55,6 +55,8 @@ def test_a_worker_consumes_shows_it_and_ends_when_a_consumer_fails(
     assert f'consumer="{cluster.id}-handle"}} {COUNT}' in shown
     assert f'streamapp_worker_state{{application="{cluster.id}",state="stuck"}} 0\n' in shown
     assert worker.terminate() == 0
+    for line in (f"{cluster.id} starts: Kafka at {cluster.bootstrap}", "stopping: commits what", "] stopped"):
+        assert line in worker.text()  # a worker without a topology said none of it
 
     worker = cluster.start("a", app="consumers_app", **env)  # nothing is repeated
     cluster.producer.produce(cluster.source, "more", "more")
@@ -65,6 +67,7 @@ def test_a_worker_consumes_shows_it_and_ends_when_a_consumer_fails(
     assert worker.wait(90) == 1, worker.text()
     assert "handle: record of" in worker.text().splitlines()[-1]
     assert "failed: ValueError: poison" in worker.text().splitlines()[-1]
+    assert topology or "stopping: commits" not in worker.text()
     assert handled() == COUNT + 1
 
     from streamapp.cli.dlq import dlq_group

@@ -30,6 +30,7 @@ from streamapp.runners.worker.dataplane import DataPlane
 from streamapp.runners.worker.demands import check_file_limit, check_letters, check_timeouts
 from streamapp.runners.worker.global_stores import GlobalStores
 from streamapp.runners.worker.group import wait_until_free
+from streamapp.runners.worker.introduction import introduction
 from streamapp.runners.worker.listener_calls import ListenerCalls
 from streamapp.runners.worker.livetask import TaskOpener
 from streamapp.runners.worker.membership import Member
@@ -92,7 +93,8 @@ class StreamsRuntime(WorkerView):
         Raises `BrokerError`, `TopologyError` and other `StreamsError`.
         """
         self._loop = asyncio.get_running_loop()
-        logger.info("%s", self._introduction())
+        state = Path(self.config.state_dir, self.config.application_id)
+        logger.info("%s", introduction(self._app, self.config, state))
         check_file_limit(1)
         admin = self._admin = admin_client(self.config)
         await await_brokers(self.config, admin)
@@ -189,23 +191,6 @@ class StreamsRuntime(WorkerView):
         places = [self._plane.place, EventLoopPlace().place, self._group_place]
         self._watchdog = Watchdog(places, limit, self._on_hang)
         self._watchdog.start()
-
-    def _introduction(self) -> str:
-        """The log line with the addresses of Kafka and of this worker's page, and with the state folder."""
-        config, conf = self.config, self._app.conf
-        security = config.client_properties.get("security.protocol", "PLAINTEXT")
-        parts = [
-            f"{config.application_id} starts: Kafka at {config.bootstrap_servers}"
-            + ("" if security == "PLAINTEXT" else f" ({security})"),
-            f"state in {Path(config.state_dir) / config.application_id}",
-        ]
-        if conf.web_enabled:
-            page = self._app.web_server_url
-            # A worker on loopback has the name <host>.localhost, which not every browser can resolve.
-            if str(page.host).endswith(".localhost"):
-                page = page.with_host("localhost")
-            parts.append(f"page and tables at {page.with_path('/')}")
-        return ", ".join(parts)
 
     async def stop(self) -> None:
         """Has the data plane commit and close all tasks.

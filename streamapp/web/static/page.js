@@ -134,19 +134,26 @@ function showStatus(status) {
   const dropped = status.dropped ? `, ${number(status.dropped)} dropped` : "";
   text($("processed"), `${number(status.processed)} since the worker started${dropped}`);
   drawSpark(status.history);
-  text($("lag"), number(status.lag));
+  const agents = total(status.agent_inputs.map((each) => each.lag));
+  const consumers = total(status.consumers.flatMap((each) => Object.values(each.lag)));
+  const lag = total([status.lag, agents, consumers]);
+  text($("lag"), number(lag));
   const behind = status.tasks.filter((task) => task.inputs.some((each) => each.lag > 0)).length;
-  text($("lag-note"), status.tasks.length ? `${behind} of ${plural(status.tasks.length, "task")} behind` : "no tasks here");
+  text($("lag-note"), [
+    status.tasks.length ? `${behind} of ${plural(status.tasks.length, "task")} behind` : "no tasks here",
+    ...(agents ? [`${number(agents)} wait for agents`] : []),
+    ...(consumers ? [`${number(consumers)} wait for consumers`] : []),
+  ].join(", "));
   const { restore } = status;
   text($("restore"), restore.stores ? `${restore.percent} %` : status.state === "running" ? "complete" : "–");
   text($("restore-note"), restore.stores
     ? `${plural(restore.stores, "store")}, ${number(restore.records_per_second)} records/s${left(restore.seconds_left)}`
     : status.state === "running" ? "every local table can be read" : "");
-  showFindings(status);
+  showFindings(status, lag);
   showPartitions(status);
 }
 
-function showFindings({ findings, state, lag }) {
+function showFindings({ findings, state }, lag) {
   const running = lag > 0 ? `Nothing: the worker runs, and ${number(lag)} records wait.` : "Nothing: the worker runs and keeps up.";
   const calm = state === "running" ? running : `Nothing yet: the worker is ${state}.`;
   changed($("findings"), [findings, calm], () => findings.length === 0
@@ -248,7 +255,7 @@ function choose(name, { scroll = true } = {}) {
   text($("table-name"), name);
   $("lookup-key").placeholder = { integer: "42", double: "0.5", hex: "00ff1a", uuid: "00000000-0000-0000-0000-000000000001", json: '{"id": 1}' }[table.key_format] ?? "key";
   showTables();
-  $("entries").replaceChildren();
+  changed($("entries"), null, () => []); // the next table may have the same entries
   text($("entries-note"), "Reading…");
   refreshEntries();
   if (scroll) $("table-detail").scrollIntoView({ block: "nearest" });
@@ -341,6 +348,8 @@ function shortened(whole, href) {
 
 /** JSON with spaces, at which lines can end. */
 const readable = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1).replace(/\n */g, " "));
+/** The sum of the lags that are known; null if none is. */
+const total = (lags) => lags.reduce((sum, lag) => (lag == null ? sum : sum + lag), null);
 const plural = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : "s"}`;
 const left = (seconds) => (seconds == null ? "" : `, ${duration(seconds)} left`);
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +15,7 @@ from streamapp.config import StreamsConfig
 from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter
 from streamapp.desk.marks import Marks
+from streamapp.errors import BrokerError
 
 RED = "\x1b[31m"
 
@@ -26,12 +27,18 @@ def letter(offset: int, message: str, key: bytes = b"N1", timestamp: int = 1_000
     return Letter(0, offset, timestamp, key, b"late", (*headers, operator))
 
 
-def ask(monkeypatch: pytest.MonkeyPatch, letters: list[Letter] | Iterator[Letter], *arguments: str) -> Result:
+def ask(
+    monkeypatch: pytest.MonkeyPatch,
+    letters: list[Letter] | Iterator[Letter],
+    *arguments: str,
+    replay: Callable[..., int] = lambda matches, **choices: 0,
+) -> Result:
     """The result of a command about these letters."""
     desk = SimpleNamespace(
         scan=lambda: (letters if isinstance(letters, Iterator) else iter(letters), Marks()),
         letter=lambda id: (list(letters)[int(id[2:])], Marks()),
         texts=LetterTexts(StreamsConfig("flights")),
+        replay=replay,
     )
     monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
     app = SimpleNamespace(config=StreamsConfig("flights"))
@@ -117,6 +124,21 @@ def test_a_list_without_matching_letters_counts_the_others(
     letters = [letter(number, "late") for number in range(count)]
     output = ask(monkeypatch, letters, "list", "app", "--operator", "mistyped").output
     assert output == f"no open dead letters match; there {others}\n"
+
+
+def test_a_replay_that_ends_early_says_how_many_letters_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error named the letter that was refused, and the operator did not learn that others were replayed."""
+
+    def replay(
+        matches: object, *, progress: Callable[[int], None] = lambda count: None, **choices: object
+    ) -> int:
+        progress(5)
+        progress(7)
+        raise BrokerError("letter 0-27: Local: Unknown partition")
+
+    result = ask(monkeypatch, [letter(0, "late")], "replay", "app", "--all", replay=replay)
+    assert result.exit_code == 1
+    assert "7 letters replayed\nError: letter 0-27" in result.output
 
 
 def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytest.MonkeyPatch) -> None:

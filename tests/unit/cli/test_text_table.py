@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.console import Console
 
@@ -41,3 +43,20 @@ def test_a_table_of_many_columns_has_all_of_them(
     )
     cells = [f"value{number}" for number in range(40)]
     assert printed(capsys, *cells) == [cells]
+
+
+def test_a_column_without_heading_is_for_remarks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a remark, the lines ended with an empty cell."""
+    for remark in ("", "no record"):
+        table = TextTable("partition", "")
+        table.add_row("flights-0", "")
+        table.add_row("flights-1", remark)
+        table.print()
+    assert re.findall("[│┃](.*)[│┃]", capsys.readouterr().out) == [
+        " partition ",
+        " flights-0 ",
+        " flights-1 ",
+        " partition ┃           ",
+        " flights-0 │           ",
+        " flights-1 │ no record ",
+    ]

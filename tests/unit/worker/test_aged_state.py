@@ -151,9 +151,12 @@ def test_the_files_tell_the_age_of_the_state_of_an_earlier_release(directory):
     assert forget(directory, ENDS) == {"counts": 0, "lengths": 40}
 
 
-def test_a_damaged_note_of_the_time_counts_as_old(directory):
+def test_a_damaged_note_of_the_time_counts_as_old(directory, caplog):
+    """The log said that the rows are 20,786 days old."""
     (directory.task_path(str(TASK)) / "written-at").write_bytes(b"")
     assert forget(directory, ENDS) == {"counts": 0, "lengths": 40}
+    assert "the note of their last write is damaged" in caplog.text
+    assert "days" not in caplog.text
 
 
 def test_damaged_rows_are_left_to_the_task(directory, monkeypatch):
