@@ -86,7 +86,7 @@ class Application:
             lambda: SimpleNamespace(message=RECORD),
         )
         agent = SimpleNamespace(app=self, name="answer", channel="in", should_stop=False)
-        for method in ("_failed", "_finish_record"):
+        for method in ("_failed", "_judge", "_finish_record"):
             setattr(agent, method, getattr(WatchedAgent, method).__get__(agent))
         with pytest.raises(raises or type(error)):
             asyncio.run(WatchedAgent._watched(agent, work(), SimpleNamespace(stream=Stream(), it=None)))
@@ -164,6 +164,24 @@ def test_a_letter_that_brokers_refuse_ends_the_worker_without_the_word_that_it_g
         "MessageSizeTooLargeError: too large. The record failed: ValueError: no"
     )
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("where", ["agent answer failed", "topic in: a record could not be deserialized"])
+def test_a_judgement_that_raises_ends_the_worker(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Faust counted the record as done, and the worker went on."""
+
+    def broken(*_: Any) -> Any:
+        raise AttributeError("a defect")
+
+    monkeypatch.setattr("streamapp.runners.worker.agents.failures._context", broken)
+    app = Application(processing_exception_handler="continue", deserialization_exception_handler="continue")
+    if where.startswith("agent"):
+        app.raised(monkeypatch, ValueError("no"))
+    else:
+        app.undecodable()
+    assert str(app.failed) == (
+        f"{where}: ValueError: no; nothing was decided, because the judgement raised AttributeError: a defect"
+    )
 
 
 def test_a_handler_ends_the_worker_and_leaves_letters() -> None:

@@ -104,6 +104,12 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         return assigned and aref not in self._actor_by_partition.values()
 
     async def _failed(self, exc: BaseException, aref: Any) -> None:
+        try:
+            await self._judge(exc, aref)
+        except Exception as defect:
+            await _end_without_judgement(self.app, f"agent {self.name} failed", exc, defect)
+
+    async def _judge(self, exc: BaseException, aref: Any) -> None:
         if batch := batch_under_work():
             await self.app.consumer.fail(self._failed_batch(batch, exc), None)
             return
@@ -234,17 +240,28 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
         await self._on_undecodable(exc, message, "value")
 
     async def _on_undecodable(self, exc: Exception, message: Any, part: Literal["key", "value"]) -> None:
-        await self.on_decode_error(exc, message)
-        await _decide(
-            self.app,
-            self.app.config.deserialization_exception_handler,
-            exc,
-            f"topic {message.topic}",
-            message,
-            "could not be deserialized",
-            "deserialization_exception_handler",
-            _no_json(self, exc, part),
-        )
+        what = "could not be deserialized"
+        try:
+            await self.on_decode_error(exc, message)
+            await _decide(
+                self.app,
+                self.app.config.deserialization_exception_handler,
+                exc,
+                f"topic {message.topic}",
+                message,
+                what,
+                "deserialization_exception_handler",
+                _no_json(self, exc, part),
+            )
+        except Exception as defect:
+            await _end_without_judgement(self.app, f"topic {message.topic}: a record {what}", exc, defect)
+
+
+async def _end_without_judgement(app: Any, failure: str, exc: BaseException, defect: Exception) -> None:
+    """Ends the worker if the judgement of a failure raises itself. Faust would count the record as done."""
+    logger.error("the judgement of a failure has raised", exc_info=defect)
+    why = f"nothing was decided, because the judgement raised {said(defect, app.config)}"
+    await app.consumer.fail(ProcessingFailed(f"{failure}: {said(exc, app.config)}; {why}"), None)
 
 
 def _no_json(topic: Any, exc: Exception, part: Literal["key", "value"]) -> str:
