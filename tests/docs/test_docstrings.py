@@ -33,7 +33,7 @@ NOT_SHOWN = {
 }
 """For the inside, or shown by what stands beside it."""
 
-INHERITED = {"serialize", "deserialize", "decoder", "bind", "on_start", "on_stop"}
+INHERITED = {"serialize", "deserialize", "decoder", "bind", "on_start", "on_stop", "on_shutdown"}
 """Described where they are declared: in `Serde`, and in Faust."""
 
 
