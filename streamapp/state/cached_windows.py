@@ -303,28 +303,9 @@ class CachedWindowStore(CachedTimes, WindowStore):
         shown = list(rows)
         if self._exact and len(self._held) <= WALKED:
             passed = iter(self._walked(self._keys.to_bytes(key), walk_from, time_to, reverse))
-            return self._using_each(key, shown, passed, time_from)
-        return self._using_shown(key, shown, time_from, time_to, reverse)
-
-    def _using_shown(
-        self, key: Any, rows: list[Any], time_from: int, time_to: int, reverse: bool
-    ) -> Iterator[Any]:
-        """As `_using_each`, for rows that have entries. In most look-ups, all rows do, and nothing else is passed."""
-        done, deleted = 0, self._deleted_of(key, time_from, time_to)
-        if not (deleted or self._indexes):
-            held, use = self._held, self._use
-            for row in rows:
-                entry = held.get((key, row[0], 0))
-                if entry is None or entry.row[0] is None:
-                    break
-                entry.used = use()
-                yield row
-                done += 1
-        rows = rows[done:]
-        slots = [(row[0], 0) for row in rows]
-        if deleted:
-            slots = sorted({*slots, *deleted}, reverse=reverse)
-        yield from self._using_each(key, rows, self._passed(key, slots, time_from, reverse), time_from)
+        else:
+            passed = self._passed(key, [(row[0], 0) for row in shown], time_from, time_to, reverse)
+        return self._using_each(key, shown, passed, time_from)
 
     def _using_each(self, key: Any, rows: list[Any], passed: Iterator[Any], time_from: int) -> Iterator[Any]:
         """Yields the rows, and marks each row's entry as used just before the row is given.
@@ -354,14 +335,19 @@ class CachedWindowStore(CachedTimes, WindowStore):
                     return int(row_key[1])
         return -1
 
-    def _passed(self, key: Any, slots: list[tuple[int, int]], time_from: int, reverse: bool) -> Iterator[Any]:
+    def _passed(
+        self, key: Any, shown: list[Any], time_from: int, time_to: int, reverse: bool
+    ) -> Iterator[Any]:
         """The rows that Kafka Streams' cache would mark as used when one key is looked up. Some may not be in the
         cache.
 
-        ``slots`` are those of the rows in the result, and of deleted rows between them. A backward look-up goes on to
-        the start of its first segment, or of the newest segment if that is older.
+        ``shown`` are the slots of the rows in the result. The function gives further rows, because Kafka Streams' cache
+        passes over these rows, too. A backward look-up goes on to the start of its first segment, or of the newest
+        segment if that is older.
         """
-        for slot in slots:
+        if self._deleted:
+            shown = sorted({*shown, *self._deleted_of(key, time_from, time_to)}, reverse=reverse)
+        for slot in shown:
             yield key, *slot
         begin = min(time_from, self._latest) // self._segment * self._segment
         if reverse and begin < time_from:
