@@ -129,8 +129,9 @@ class Subscription:
                 KafkaError.UNKNOWN_TOPIC_OR_PART,
                 KafkaError._UNKNOWN_TOPIC,
             ):
+                remedy = NO_TOPIC.replace("TOPIC", topic)
                 raise ConfigError(
-                    f"{self._options.name} reads the topic {topic}, which does not exist. {NO_TOPIC}"
+                    f"{self._options.name} reads the topic {topic}, which does not exist. {remedy}"
                 )
         with suppress(KafkaException):
             self._note_new_partitions(10.0)

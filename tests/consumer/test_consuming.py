@@ -153,6 +153,12 @@ def test_a_record_that_is_larger_than_all_answers_may_be_ends_the_consumer(feed:
         consumer(feed, Seen(), client_properties=small).run()
 
 
+def test_a_missing_topic_ends_the_consumer_with_the_command_that_creates_the_topic(feed: Feed) -> None:
+    """The command had TOPIC in place of the name."""
+    with pytest.raises(ConfigError, match=f"streamapp topic create {feed.topic} --partitions N"):
+        consumer(feed, Seen()).run()
+
+
 async def test_coroutines_run_on_the_loop_up_to_parallelism(feed: Feed) -> None:
     feed.create()
     feed.send(numbers(200, keys=50))
