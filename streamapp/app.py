@@ -255,7 +255,7 @@ class App(faust.App):  # type: ignore[misc]
         if self._runs_topology:
             await self.streams.start()
         else:
-            logger.info("%s", introduction(self, self.config, None))
+            logger.info("%s", introduction(self, None))
             await await_brokers(self.config, admin_client(self.config))
             limit = self.config.max_poll_interval_ms / 1000
             self._watchdog = watch_event_loop(self, limit, self._shutdown_timeout)

@@ -19,6 +19,7 @@ __all__ = [
     "advised",
     "is_refusal",
     "refusal_text",
+    "remedy_for",
 ]
 
 NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
@@ -87,5 +88,10 @@ def advised(error: KafkaError, topic: str) -> str:
     >>> advised(KafkaError(KafkaError._UNKNOWN_TOPIC), "orders")
     'Local: Unknown topic. Create the topic: streamapp topic create orders --partitions N'
     """
-    remedy = REMEDIES.get(error.code())
-    return f"{error.str()}. {remedy.replace('TOPIC', topic)}" if remedy else error.str()
+    remedy = remedy_for(error, topic)
+    return f"{error.str()}. {remedy}" if remedy else error.str()
+
+
+def remedy_for(error: KafkaError, topic: str) -> str:
+    """The remedy for the error of a record for the topic. Empty if none is known."""
+    return REMEDIES.get(error.code(), "").replace("TOPIC", topic)

@@ -85,6 +85,7 @@ def _filter(
 
 
 def _chosen(everything: bool, filters: Mapping[str, Any]) -> LetterFilter:
+    """The filter of a command that changes letters. Raises `click.UsageError` for no filter without ``--all``."""
     chosen = _filter(**filters)
     if not everything and not chosen:
         raise click.UsageError("name the letters by --letter, --operator, --cause ..., or say --all")

@@ -41,9 +41,7 @@ class TextTable:
 
     def print(self) -> None:
         """Prints the table on the standard output."""
-        self._table.columns = [
-            column for column in self._table.columns if column.header or any(cell for cell in column.cells)
-        ]
+        self._table.columns = [each for each in self._table.columns if each.header or any(each.cells)]
         console = Console(soft_wrap=True)
         room = _LEAST_ROOM if console.is_terminal else _MOST_WIDTH + _BORDER
         console.width = max(console.width, len(self._table.columns) * room + 1)

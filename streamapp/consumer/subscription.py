@@ -19,7 +19,7 @@ from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.consumer import check_size, committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.log_ends import LogEnds
-from streamapp.broker.refused import NO_TOPIC
+from streamapp.broker.refused import UNKNOWN, remedy_for
 from streamapp.broker.requests import LastingAdmin, committed, list_offsets
 from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
@@ -125,13 +125,9 @@ class Subscription:
                 found = self._client.list_topics(topic, timeout=10.0).topics[topic].error
             except KafkaException:
                 return
-            if found is not None and found.code() in (
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
-                KafkaError._UNKNOWN_TOPIC,
-            ):
-                remedy = NO_TOPIC.replace("TOPIC", topic)
+            if found is not None and found.code() in UNKNOWN:
                 raise ConfigError(
-                    f"{self._options.name} reads the topic {topic}, which does not exist. {remedy}"
+                    f"{self._options.name} reads the topic {topic}, which does not exist. {remedy_for(found, topic)}"
                 )
         with suppress(KafkaException):
             self._note_new_partitions(10.0)

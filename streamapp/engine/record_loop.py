@@ -214,9 +214,7 @@ class RecordLoop:
                     f"task {task.task_id} got records of topic {partition.topic}, which sub-topology "
                     f"{self._subtopology.id} does not read; it reads {', '.join(self._subtopology.source_topics)}"
                 )
-            extractor = extractor_of(
-                source, task.plan.config
-            )  # without one, `_run` refuses negative timestamps
+            extractor = extractor_of(source, task.plan.config)
             queue = RecordQueue(partition, source, self._bound[source.name], extractor)
             queue.partition_time = self.partition_times.get(partition, -1)
             self.queues[partition] = queue

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from streamapp.config import StreamsConfig
 from streamapp.engine.queues import ConsumedRecord
+from streamapp.engine.timestamps import extractor_of
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.serdes.base import Serde
 from streamapp.state.spec import StoreSpec
+from streamapp.topology.nodes import SourceNode
 
-__all__ = ["SourceRows"]
+__all__ = ["SourceRows", "source_rows"]
 
 _T = TypeVar("_T")
+
+
+def source_rows(
+    source: SourceNode, topic: str, partition: int, spec: StoreSpec, config: StreamsConfig
+) -> SourceRows | None:
+    """The rows that ``source`` gives the store ``spec``. None: the records of the topic are the rows."""
+    extractor = extractor_of(source, config)
+    answered = (source.on_error or config.deserialization_exception_handler) != "fail"
+    if extractor is None and not answered:
+        return None
+    return SourceRows(topic, partition, spec, extractor, answered=answered)
 
 
 class SourceRows:

@@ -8,8 +8,7 @@ from typing import Any
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import Collector, RowCollector
-from streamapp.engine.source_rows import SourceRows
-from streamapp.engine.timestamps import extractor_of
+from streamapp.engine.source_rows import source_rows
 from streamapp.errors import ProcessorStateError, SerializationError
 from streamapp.records import NO_HEADERS, Headers, RecordBatch, TopicPartition
 from streamapp.serdes.framing import Framing
@@ -50,17 +49,12 @@ class TaskStores:
         for spec in subtopology.stores:
             table = (backend if spec.persistent else self._memory).table(spec.name)
             self.by_name[spec.name] = open_store(spec, table, task, cache, rows)
-        self._source_rows: dict[str, SourceRows] = {}
-        """Stores with a source topic as changelog whose records may differ from the rows."""
-        for name, topic in self._changelogs.items():
-            source = subtopology.source_of(topic)
-            if source is not None:
-                extractor = extractor_of(source, config)
-                answered = (source.on_error or config.deserialization_exception_handler) != "fail"
-                if answered or extractor is not None:
-                    spec = self.by_name[name].spec
-                    rows_of = SourceRows(topic, task.partition, spec, extractor, answered=answered)
-                    self._source_rows[name] = rows_of
+        self._source_rows = {
+            name: source_rows(source, topic, task.partition, self.by_name[name].spec, config)
+            for name, topic in self._changelogs.items()
+            if (source := subtopology.source_of(topic)) is not None
+        }
+        """Stores with a source topic as changelog. None: the records of the topic are the rows."""
         self._shortened = {
             TopicPartition(self._written[name], task.partition): store
             for name, store in self.by_name.items()
@@ -80,8 +74,8 @@ class TaskStores:
         if batch.headers is not None:  # a source topic may have the ids of schemas in headers
             batch = Framing(store.spec.key_serde, store.spec.value_serde).join(batch)
         end = batch.offsets[-1] + 1
-        if name in self._source_rows:
-            batch = self._source_rows[name].of(batch)
+        if (rows := self._source_rows.get(name)) is not None:
+            batch = rows.of(batch)
         writes = WriteSet()
         try:
             store.restore(batch, writes)

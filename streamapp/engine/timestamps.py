@@ -28,7 +28,7 @@ log: logging.Logger = logging.getLogger(__name__)
 
 
 def extractor_of(source: SourceNode, config: StreamsConfig) -> Callable[..., int] | None:
-    """The extractor of a source. None: the timestamp is that of the record, and a negative one is an error."""
+    """The extractor of a source. None: the timestamp is that of the record, and the task refuses a negative one."""
     extractor = source.timestamp_extractor or config.default_timestamp_extractor
     return None if extractor is fail_on_invalid_timestamp else extractor
 

@@ -186,7 +186,7 @@ class KafkaRange:
 
     def offset_at(self, tp: TopicPartition, timestamp: int) -> int:
         """The first offset of a record that is not older than ``timestamp`` (ms); negative: there is no such record."""
-        return self._offsets([tp], at_time(timestamp))[tp]
+        return self._offsets([tp], OffsetSpec.for_timestamp(timestamp))[tp]
 
     def settle(self, partitions: Collection[TopicPartition], seconds: float) -> set[TopicPartition]:
         """Waits until the transactions that are open now in these partitions have ended.

@@ -19,7 +19,6 @@ from streamapp.broker.requests import (
     SOON_SECONDS,
     FirstAnswer,
     LastingAdmin,
-    at_time,
     broker_error,
     refusal,
     unreachable,
@@ -281,7 +280,7 @@ def offset_at(admin: LastingAdmin, tp: TopicPartition, timestamp: int) -> int:
 
     Raises the errors of `list_offsets`.
     """
-    return _ask_offsets(admin, [tp], at_time(timestamp), PATIENCE_SECONDS)[tp]
+    return _ask_offsets(admin, [tp], OffsetSpec.for_timestamp(timestamp), PATIENCE_SECONDS)[tp]
 
 
 def _ask_offsets(

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from streamapp.config import StreamsConfig
-
 __all__ = ["introduction"]
 
 
-def introduction(app: Any, config: StreamsConfig, state: Path | None) -> str:
+def introduction(app: Any, state: Path | None) -> str:
     """The addresses of Kafka and of this worker's web server, and the state folder. ``state`` is None for a worker
     without a topology, whose web server has no page."""
+    config = app.config
     security = config.client_properties.get("security.protocol", "PLAINTEXT")
     parts = [
         f"{config.application_id} starts: Kafka at {config.bootstrap_servers}"

@@ -94,7 +94,7 @@ class StreamsRuntime(WorkerView):
         """
         self._loop = asyncio.get_running_loop()
         state = Path(self.config.state_dir, self.config.application_id)
-        logger.info("%s", introduction(self._app, self.config, state))
+        logger.info("%s", introduction(self._app, state))
         check_file_limit(1)
         admin = self._admin = admin_client(self.config)
         await await_brokers(self.config, admin)

@@ -106,7 +106,10 @@ def ms_of(seconds: float | None) -> int | None:
 
 
 def pairs_of(headers: HeadersArg | None) -> Headers:
-    """The headers of a message of Faust. An agent may give a dict, and a record that is read has pairs."""
+    """The headers of a message of Faust, as pairs.
+
+    Agents may give a dict of headers to a message that they send. Records that agents read already have pairs.
+    """
     return tuple(headers.items() if isinstance(headers, Mapping) else headers or ())
 
 
