@@ -54,7 +54,8 @@ class StateDirectory:
 
     >>> import tempfile
     >>> with StateDirectory(tempfile.mkdtemp(), "flights") as directory:
-    ...     directory.check(fingerprint="9f3a", partition_counts={"departures": 4})
+    ...     directory.check_plan("9f3a")
+    ...     directory.check_topics({"departures": 4})
     ...     directory.task_path("0_3").name, directory.task_ids()
     ('0_3', ('0_3',))
     """
@@ -74,33 +75,22 @@ class StateDirectory:
         for leftover in self.path.glob(f"{_WIPED}*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
-    def check(
+    def check_plan(
         self,
-        *,
         fingerprint: str,
-        partition_counts: Mapping[str, int],
-        changelog_ids: Mapping[str, str] = _NO_IDS,
         topology: Mapping[str, Any] | None = None,
         compare: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        """Checks that the state in the folder fits these arguments, and writes them beside the state for the next
-        check.
+        """Checks that the folder belongs to this application and plan, and notes both. Needs no broker.
 
-        Raises `ProcessorStateError` for a folder of another application or plan, or of a topic with another partition
-        count. Topics that the folder does not know yet are no error, because a pattern subscription may find new
-        topics.
-
-        In a folder with state of tasks, two further facts are errors. The state has another format. Or one of its
-        changelogs was deleted and created anew, so the offsets of the state mean nothing in the new changelog. A new
-        changelog has another id; ``changelog_ids`` has Kafka's ids by topic.
+        Raises `ProcessorStateError` for a folder of another application or plan, and for state of another format.
 
         ``topology`` is written as JSON beside the state. If the plan differs, ``compare`` gets the topology that wrote
         the state, and returns the differences as text for the error.
         """
         known = self._metadata()
-        has_state = bool(self.task_ids())
         found = known.get("format", STATE_FORMAT)
-        if has_state and found != STATE_FORMAT:
+        if found != STATE_FORMAT and self.task_ids():
             raise self._refused(f"has format {found}, and this release reads format {STATE_FORMAT}")
         owner = known.get("application_id", self.application_id)
         if owner != self.application_id:
@@ -111,6 +101,28 @@ class StateDirectory:
             raise self._refused(
                 "was written by a topology whose stores or internal topics were different", changes
             )
+        noted: dict[str, Any] = {
+            "application_id": self.application_id,
+            "format": STATE_FORMAT,
+            "fingerprint": fingerprint,
+        }
+        if topology is not None:
+            noted["topology"] = topology
+        self._note(noted)
+
+    def check_topics(
+        self, partition_counts: Mapping[str, int], changelog_ids: Mapping[str, str] = _NO_IDS
+    ) -> None:
+        """Checks that the state in the folder fits the topics of the cluster, and notes the topics for the next check.
+
+        Raises `ProcessorStateError` for a topic with another partition count. Topics that the folder does not know yet
+        are no error, because a pattern subscription may find new topics.
+
+        Also raises the error if a changelog was deleted and created anew while the folder has state of tasks. The
+        offsets of the state mean nothing in the new changelog. A new changelog has another id; ``changelog_ids`` has
+        Kafka's ids by topic.
+        """
+        known = self._metadata()
         counts: dict[str, int] = known.get("partition_counts", {})
         for topic, count in partition_counts.items():
             if counts.get(topic, count) != count:
@@ -118,7 +130,7 @@ class StateDirectory:
                     f"was written when topic {topic!r} had {counted(counts[topic], 'partition')}, now it has {count}, "
                     "and keys would be looked for in the wrong partition"
                 )
-        noted: dict[str, str] = known.get("changelog_ids", {}) if has_state else {}
+        noted: dict[str, str] = known.get("changelog_ids", {}) if self.task_ids() else {}
         ids = {topic: topic_id for topic, topic_id in noted.items() if topic_id != NO_TOPIC_ID}
         for topic, topic_id in changelog_ids.items():
             if ids.get(topic, topic_id) != topic_id:
@@ -126,15 +138,17 @@ class StateDirectory:
                     f"was written with a changelog {topic} that was deleted and created anew since "
                     "(`streamapp reset` deletes changelogs)"
                 )
-        wanted: dict[str, Any] = {
-            "application_id": self.application_id,
-            "format": STATE_FORMAT,
-            "fingerprint": fingerprint,
-            "partition_counts": {**counts, **partition_counts},
-            "changelog_ids": {**ids, **changelog_ids},
-        }
-        if topology is not None:
-            wanted["topology"] = topology
+        self._note(
+            {
+                "partition_counts": {**counts, **partition_counts},
+                "changelog_ids": {**ids, **changelog_ids},
+            }
+        )
+
+    def _note(self, facts: Mapping[str, Any]) -> None:
+        """Writes facts beside the state."""
+        known = self._metadata()
+        wanted = {**known, **facts}
         if wanted != known:
             _replace(self.path / _METADATA, json.dumps(wanted, indent=2, sort_keys=True))
 

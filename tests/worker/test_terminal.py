@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from streamapp.state.directory import StateDirectory
+
 from ..processes import Worker, free_port, until
 from .conftest import Cluster
 
@@ -118,6 +120,14 @@ def test_a_missing_output_is_refused_at_the_start(cluster: Cluster, start: Start
     assert last.startswith(f"Error: the output topic {cluster.sink} does not exist on {cluster.bootstrap}")
     assert f"streamapp topic create {cluster.sink} --partitions 4" in last
     assert "reset" not in worker.text()
+
+
+def test_a_state_folder_in_use_is_refused_before_topics_are_created(cluster: Cluster, start: Start) -> None:
+    with StateDirectory(cluster.folder / "data" / "state", cluster.id):
+        worker = start()
+        assert worker.wait() == 1
+    assert "is in use by process" in lines(worker)[-1]
+    assert "created topic" not in worker.text()
 
 
 def test_too_few_files_are_refused_with_the_way_to_more(start: Start) -> None:

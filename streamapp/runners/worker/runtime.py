@@ -96,6 +96,8 @@ class StreamsRuntime(WorkerView):
         state = Path(self.config.state_dir, self.config.application_id)
         logger.info("%s", introduction(self._app, state))
         check_file_limit(1)
+        self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
+        self._directory.check_plan(self.plan.fingerprint, snapshot(self.plan), self._changes_since)
         admin = self._admin = admin_client(self.config)
         await await_brokers(self.config, admin)
         topics = await self._loop.run_in_executor(None, prepare_topics, self.plan, admin)
@@ -114,13 +116,9 @@ class StreamsRuntime(WorkerView):
         of_stores = {
             topic for sub in self.plan.subtopologies if sub.stores for topic in topics.sources[sub.id]
         }
-        self._directory = StateDirectory(self.config.state_dir, self.plan.application_id)
-        self._directory.check(
-            fingerprint=self.plan.fingerprint,
-            partition_counts={topic: topics.partitions[topic] for topic in sorted(of_stores)},
-            changelog_ids={topic: ids[topic] for topic in stores if topic in ids},
-            topology=snapshot(self.plan),
-            compare=self._changes_since,
+        self._directory.check_topics(
+            {topic: topics.partitions[topic] for topic in sorted(of_stores)},
+            {topic: ids[topic] for topic in stores if topic in ids},
         )
         self._on_disk = await self._loop.run_in_executor(
             None, offsets_on_disk, self.plan, topics, admin, self._directory
@@ -199,6 +197,8 @@ class StreamsRuntime(WorkerView):
         """
         self._stopping = True
         if self._plane is None:
+            if self._directory is not None:
+                self._directory.close()
             return
         if self._failure is None:
             logger.info("stopping: commits what was processed, and gives the tasks up")

@@ -33,9 +33,19 @@ def opened(root: Path, application_id: str = "flights") -> StateDirectory:
     return StateDirectory(root, application_id)
 
 
+def check(
+    directory: StateDirectory,
+    partition_counts: Mapping[str, int],
+    changelog_ids: Mapping[str, str] | None = None,
+) -> None:
+    """The checks of a start of the worker."""
+    directory.check_plan("f1")
+    directory.check_topics(partition_counts, changelog_ids or {})
+
+
 def prepared(root: Path) -> None:
     with opened(root) as directory:
-        directory.check(fingerprint="f1", partition_counts=COUNTS)
+        check(directory, COUNTS)
         directory.task_path("0_3")
 
 
@@ -52,33 +62,31 @@ def test_layout_and_task_ids(tmp_path: Path) -> None:
 def test_the_same_application_is_let_in_again_and_new_topics_are_added(tmp_path: Path) -> None:
     prepared(tmp_path)
     with opened(tmp_path) as directory:
-        directory.check(fingerprint="f1", partition_counts={"arrivals": 2})
-        directory.check(fingerprint="f1", partition_counts={**COUNTS, "arrivals": 2})
+        check(directory, {"arrivals": 2})
+        check(directory, {**COUNTS, "arrivals": 2})
         with pytest.raises(ProcessorStateError, match="'arrivals' had 2 partitions, now it has 3"):
-            directory.check(fingerprint="f1", partition_counts={"arrivals": 3})
+            check(directory, {"arrivals": 3})
 
 
 def test_state_is_no_beginning_of_a_changelog_that_was_created_anew(tmp_path: Path) -> None:
-    counts: dict = {"fingerprint": "f1", "partition_counts": COUNTS}
     with opened(tmp_path) as directory:
-        directory.check(**counts, changelog_ids={"flights-counts-changelog": "A"})
-        directory.check(**counts, changelog_ids={"flights-counts-changelog": "B"})  # there is no state yet
+        check(directory, COUNTS, {"flights-counts-changelog": "A"})
+        check(directory, COUNTS, {"flights-counts-changelog": "B"})  # there is no state yet
         directory.task_path("0_1")
-        directory.check(**counts, changelog_ids={"flights-counts-changelog": "B"})
-        directory.check(**counts)
+        check(directory, COUNTS, {"flights-counts-changelog": "B"})
+        check(directory, COUNTS)
         with pytest.raises(
             ProcessorStateError, match="flights-counts-changelog that was deleted and created"
         ):
-            directory.check(**counts, changelog_ids={"flights-counts-changelog": "C"})
+            check(directory, COUNTS, {"flights-counts-changelog": "C"})
 
 
 def test_brokers_that_begin_to_give_ids_make_no_new_changelog(tmp_path: Path) -> None:
-    counts: dict = {"fingerprint": "f1", "partition_counts": COUNTS}
     with opened(tmp_path) as directory:
-        directory.check(**counts)
+        check(directory, COUNTS)
         directory.task_path("0_1")
-        directory.check(**counts, changelog_ids={"flights-counts-changelog": NO_TOPIC_ID})
-        directory.check(**counts, changelog_ids={"flights-counts-changelog": "A"})
+        check(directory, COUNTS, {"flights-counts-changelog": NO_TOPIC_ID})
+        check(directory, COUNTS, {"flights-counts-changelog": "A"})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_state_that_does_not_fit_is_refused_with_a_remedy(tmp_path: Path, change
         opened(tmp_path) as directory,
         pytest.raises(ProcessorStateError, match=f"{message}.*delete the folder"),
     ):
-        directory.check(fingerprint="f1", partition_counts=COUNTS)
+        check(directory, COUNTS)
     assert json.loads(path.read_text()).items() >= change.items()
 
 
@@ -110,7 +118,7 @@ def test_a_folder_without_state_fits_each_format(tmp_path: Path) -> None:
 
     with opened(tmp_path) as directory:
         directory.wipe("0_3")
-        directory.check(fingerprint="f1", partition_counts=COUNTS)
+        check(directory, COUNTS)
     assert json.loads(path.read_text())["format"] == STATE_FORMAT
 
 
@@ -124,7 +132,7 @@ def test_state_without_readable_metadata_is_refused(tmp_path: Path, text: str | 
         path.write_text(text)
 
     with opened(tmp_path) as directory, pytest.raises(ProcessorStateError, match=r"streamapp\.json.*delete"):
-        directory.check(fingerprint="f1", partition_counts=COUNTS)
+        check(directory, COUNTS)
 
 
 def test_wipe_removes_one_task(tmp_path: Path) -> None:
@@ -189,7 +197,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         monkeypatch.setattr("os.fsync", full)
         with pytest.raises(DiskFullError, match=r"No space is left.*state_dir"):
-            directory.check(fingerprint="f1", partition_counts=COUNTS)
+            check(directory, COUNTS)
 
 
 def test_the_id_of_a_process_lasts(tmp_path: Path) -> None:
@@ -246,19 +254,9 @@ def test_a_refused_folder_says_what_has_changed_since(tmp_path: Path) -> None:
 
     with opened(tmp_path) as directory:
         before = plan(10)
-        directory.check(
-            fingerprint=before.fingerprint,
-            partition_counts=COUNTS,
-            topology=snapshot(before),
-            compare=changes,
-        )
-        directory.check(fingerprint=before.fingerprint, partition_counts=COUNTS, topology=snapshot(before))
+        directory.check_plan(before.fingerprint, snapshot(before), changes)
+        directory.check_plan(before.fingerprint, snapshot(before))
         with pytest.raises(
             ProcessorStateError, match=r"different:\n.*store w: its windows change from 10 to 20 ms.*\nIf the"
         ):
-            directory.check(
-                fingerprint=plan(20).fingerprint,
-                partition_counts=COUNTS,
-                topology=snapshot(plan(20)),
-                compare=changes,
-            )
+            directory.check_plan(plan(20).fingerprint, snapshot(plan(20)), changes)
