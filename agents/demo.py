@@ -135,8 +135,9 @@ def _run(
         command = f"STREAMAPP_BOOTSTRAP_SERVERS={kafka.bootstrap_servers} {REGISTRY_URL}={registry} {command}"
         start = f"{command} worker agents"
         second = f"{start} --web-port {web_port + 1} --datadir {data / 'worker-2'}"
-        _show_addresses(worker.url, command, second)
         try:
+            _process(kafka, worker)
+            _show_addresses(worker.url, command, second)
             with console.status("") as line:
                 while True:
                     worker.check()
@@ -156,18 +157,7 @@ def _run(
 def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
     """Waits until everything is processed. True if the worker's tables are equal to Spark's."""
     streams = agents.app.streams
-    with (
-        phase("Processing", shows_bar=True) as tell,
-        Backlog(streams.plan, kafka) as backlog,
-        progress_bar() as bar,
-    ):
-        line = bar.add_task("  events are processed", total=None)
-        while not backlog.empty() or waiting(worker.get("/status")["tasks"]):
-            worker.check()
-            done, total = backlog.progress()
-            bar.update(line, completed=done, total=total)
-            time.sleep(0.5)
-        tell("every event is processed and committed")
+    _process(kafka, worker, retries=True)
     show_letters(worker.get("/dlq", timeout=60.0)["groups"])
     config = agents.app.config.replace(
         bootstrap_servers=kafka.bootstrap_servers, client_properties=kafka.librdkafka()
@@ -178,6 +168,22 @@ def _compare(kafka: KafkaSettings, worker: WorkerProcess) -> bool:
     comparisons = compare(worker_tables(worker, spark), spark)
     console.print(report(comparisons))
     return not any(each.differences for each in comparisons)
+
+
+def _process(kafka: KafkaSettings, worker: WorkerProcess, *, retries: bool = False) -> None:
+    """Waits until every event is processed, and with ``retries`` also every record that waits for a retry."""
+    with (
+        phase("Processing", shows_bar=True) as tell,
+        Backlog(agents.app.streams.plan, kafka) as backlog,
+        progress_bar() as bar,
+    ):
+        line = bar.add_task("  events are processed", total=None)
+        while not backlog.empty() or (retries and waiting(worker.get("/status")["tasks"])):
+            worker.check()
+            done, total = backlog.progress()
+            bar.update(line, completed=done, total=total)
+            time.sleep(0.5)
+        tell("every event is processed and committed")
 
 
 def waiting(tasks: list[dict[str, Any]]) -> int:
