@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from streamapp.config import StreamsConfig
 from streamapp.engine.queues import ConsumedRecord
-from streamapp.engine.timestamps import extractor_of
+from streamapp.engine.timestamps import extractor_of, wallclock_timestamp
 from streamapp.errors import BrokerError, ProcessorStateError
 from streamapp.records import NO_HEADERS, RecordBatch
 from streamapp.serdes.base import Serde
@@ -24,10 +24,18 @@ def source_rows(
 ) -> SourceRows | None:
     """The rows that ``source`` gives the store ``spec``. None: the records of the topic are the rows."""
     extractor = extractor_of(source, config)
+    if extractor is wallclock_timestamp:
+        extractor = _own_or_wallclock
     answered = (source.on_error or config.deserialization_exception_handler) != "fail"
     if extractor is None and not answered:
         return None
     return SourceRows(topic, partition, spec, extractor, answered=answered)
+
+
+def _own_or_wallclock(record: ConsumedRecord, partition_time: int) -> int:
+    """The timestamp of a row whose source takes the time of the machine. Nothing keeps the time at which the record was
+    processed first. The record's own timestamp, as in Kafka Streams, is nearer to this time than the restore."""
+    return record.timestamp if record.timestamp >= 0 else wallclock_timestamp(record, partition_time)
 
 
 class SourceRows:

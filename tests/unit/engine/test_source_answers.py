@@ -28,6 +28,7 @@ from streamapp.desk.trial import try_record
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import makes_letters
 from streamapp.engine.queues import ConsumedRecord
+from streamapp.engine.timestamps import wallclock_timestamp
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import RecordBatch
 from streamapp.serdes import LongSerde
@@ -247,6 +248,19 @@ def test_a_restore_leaves_out_what_the_extractor_has_dropped_and_keeps_its_times
     assert list(first.store("rows").all()) == rows
     assert list(second.store("rows").all()) == [*rows, ("c", (5, 9))]
     assert second.changelog_offsets == {"rows": 4}
+
+
+def test_a_restore_does_not_give_rows_the_time_of_the_restore() -> None:
+    config = CONFIG.replace(topology_optimization="all", default_timestamp_extractor=wallclock_timestamp)
+    builder = StreamsBuilder(config)
+    builder.table("rows", key_serde=TEXT, value_serde=NUMBER, materialized=Materialized("rows"))
+    task, _ = task_of(builder, config=config, init=False)
+    task.restore("rows", RecordBatch([b"a", b"b"], [GOOD, MORE], [5, -1], range(2)))
+    task.init()
+    (_, first), (_, (value, time)) = task.store("rows").all()
+    assert first == (5, 5)
+    assert value == 6
+    assert time > 5  # a record without a timestamp has no other time
 
 
 def test_a_restore_that_cannot_reach_the_registry_does_not_leave_rows_out() -> None:
