@@ -21,7 +21,7 @@ from streamapp.cli.finite_range import FiniteRange
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.trial import show_trial
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.filters import LetterFilter, select
+from streamapp.desk.filters import LetterFilter
 from streamapp.desk.letters import Group, Letter, grouped
 from streamapp.desk.marks import Marks
 from streamapp.desk.readers import readers_of
@@ -312,9 +312,9 @@ def replay(
             if len(readers := _readers(app, topic, only_group)) > (0 if only_group else 1):
                 click.echo(f"all readers of {topic} get the records again: {', '.join(readers)}", err=True)
         if dry_run:
-            letters, marks = desk.scan()
-            for letter in select(letters, marks, matches, chooser.ids, force=force):
-                record = desk.whole(letter).replayed(desk.topic, only_group)
+            for letter, record in desk.dry_run(
+                matches, named=chooser.ids, force=force, only_group=only_group
+            ):
                 click.echo(
                     f"{letter.id} -> {record.topic}-{record.partition}\t{shown(record.key)}\t{shown(record.value)}"
                 )

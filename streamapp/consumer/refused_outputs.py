@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from streamapp.broker.refused import FINAL, OF_THE_TIME, OF_THE_TOPIC, REMEDIES, refusal_text
+from streamapp.broker.refused import FINAL, OF_THE_TIME, OF_THE_TOPIC, refusal_text, remedy_for
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
 from streamapp.consumer.lanes import Unit
@@ -97,7 +97,7 @@ class RefusedOutputs:
     def _answer(self, output: Output, error: KafkaError) -> None:
         record, unit = output.record, output.unit
         text = refusal_text(error, record.key, record.value, record.timestamp)
-        refusal = ResultRefused(text, REMEDIES.get(error.code(), ""), final=error.code() in FINAL)
+        refusal = ResultRefused(text, remedy_for(error, record.topic), final=error.code() in FINAL)
         if output.letter:
             fatal = self._verdicts.letter_lost(unit, refusal, output.letter)
             self._dispatcher.refused(unit, Settled(back=unit.items, fail=fatal))

@@ -15,7 +15,7 @@ from streamapp._base.counted import counted
 from streamapp.broker.admin import KafkaAdmin, TopicSpec
 from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import CONSEQUENCES, REMEDIES, is_refusal, refusal_text
+from streamapp.broker.refused import CONSEQUENCES, REMEDIES, is_refusal, refusal_text, remedy_for
 from streamapp.broker.requests import CHECK_KAFKA, broker_error
 from streamapp.config import StreamsConfig
 from streamapp.desk.filters import select
@@ -162,6 +162,24 @@ class FailureDesk:
                     raise
                 course.alone |= refused.letters
 
+    def dry_run(
+        self,
+        matches: Callable[[Letter], bool],
+        *,
+        named: Collection[str] = (),
+        force: bool = False,
+        only_group: bool = False,
+    ) -> Iterator[tuple[Letter, OutputRecord]]:
+        """The letters that `replay` would replay with these arguments, and their records. Writes nothing. Raises the
+        errors that `replay` raises before it writes."""
+        marks, left = self._read_marks(), _offsets(self._config, self.topic)
+        letters = self._edited(marks, _read(self._config, left))
+        _, checked = self._check(select(letters, marks, matches, named, force=force), left, only_group)
+        letters = self._edited(marks, _read(self._config, checked))
+        for letter in select(letters, marks, matches, force=force):
+            whole = self.whole(letter)
+            yield whole, whole.replayed(self.topic, only_group)
+
     def _replay(
         self,
         matches: Callable[[Letter], bool],
@@ -212,12 +230,13 @@ class FailureDesk:
     ) -> tuple[int, dict[TopicPartition, range]]:
         """The number of letters, and the offsets up to the last letter of each partition. Raises `StreamsError` if a
         letter cannot be replayed."""
-        count, topics, ends = 0, set[str](), dict[TopicPartition, int]()
+        count, targets, ends = 0, dict[str, int](), dict[TopicPartition, int]()
         for letter in letters:
-            topics.add(self.whole(letter).replayed(self.topic, only_group).topic)
+            record = self.whole(letter).replayed(self.topic, only_group)
+            targets[record.topic] = max(targets.get(record.topic, 0), (record.partition or 0) + 1)
             ends[TopicPartition(self.topic, letter.partition)] = letter.offset + 1
             count += 1
-        self._check_targets(topics, only_group)
+        self._check_targets(targets, only_group)
         return count, {tp: range(offsets[tp].start, end) for tp, end in ends.items()}
 
     def _batches(
@@ -272,15 +291,25 @@ class FailureDesk:
     def _now(self) -> int:
         return int(self._clock() * 1000)
 
-    def _check_targets(self, topics: set[str], only_group: bool) -> None:
+    def _check_targets(self, targets: Mapping[str, int], only_group: bool) -> None:
+        """Raises `StreamsError` if records cannot go back to their topics. ``targets`` has the number of partitions
+        that each topic needs."""
         admin = KafkaAdmin(settings_of(self._config))
-        missing = topics - admin.partition_counts(topics).keys()
+        found = admin.partition_counts(targets)
+        missing = targets.keys() - found.keys()
         if missing:
             raise StreamsError(
                 f"letters came from topics that do not exist any more: {', '.join(sorted(missing))}. Create these "
                 "topics, or discard the letters"
             )
-        for topic in sorted(topics) if only_group else ():
+        for topic, needed in sorted(targets.items()):
+            if found[topic] < needed:
+                raise StreamsError(
+                    f"letters came from partition {needed - 1} of {topic}, which now has "
+                    f"{counted(found[topic], 'partition')}. Give the topic its former number of partitions, or discard "
+                    "the letters"
+                )
+        for topic in sorted(targets) if only_group else ():
             if "compact" in (admin.topic_config(topic).get("cleanup.policy") or ""):
                 raise StreamsError(
                     f"{topic} is compacted: a record for one consumer group would replace the record of its key for "
@@ -422,7 +451,9 @@ class _Transactions:
         (row, error), record = refused[0], refused[0][0].record
         text = refusal_text(error, record.key, record.value, record.timestamp)
         said = broker_error(
-            f"letter {row.letter}: a record for {record.topic} cannot be sent: {text}", error, REMEDIES
+            f"letter {row.letter}: a record for {record.topic} cannot be sent: {text}",
+            error,
+            {error.code(): remedy_for(error, record.topic)},
         )
         if isinstance(said, AuthorizationError):
             return said  # another attempt with one letter would get the same answer

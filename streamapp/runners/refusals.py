@@ -16,7 +16,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from streamapp._base.counted import counted
-from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TIME, OF_THE_TOPIC, REMEDIES, refusal_text
+from streamapp.broker.refused import FINAL, OF_THE_BATCH, OF_THE_TIME, OF_THE_TOPIC, refusal_text, remedy_for
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import is_untimely
 from streamapp.records import TopicPartition
@@ -39,10 +39,12 @@ class Failure(NamedTuple):
     """0: the time of sending."""
 
 
-def refusal(error: KafkaError, key: bytes | None, value: bytes | None, timestamp: int) -> ResultRefused:
+def refusal(
+    error: KafkaError, topic: str, key: bytes | None, value: bytes | None, timestamp: int
+) -> ResultRefused:
     """The error for a result that was refused."""
-    code = error.code()
-    return ResultRefused(refusal_text(error, key, value, timestamp), REMEDIES[code], final=code in FINAL)
+    text = refusal_text(error, key, value, timestamp)
+    return ResultRefused(text, remedy_for(error, topic), final=error.code() in FINAL)
 
 
 class Refusals:
@@ -155,7 +157,7 @@ class Refusals:
             error = next((error for at, error in known if at == timestamp), None)
             if error is not None:
                 self._met_records.add((topic, key, value))
-        return None if error is None else refusal(error, key, value, timestamp)
+        return None if error is None else refusal(error, topic, key, value, timestamp)
 
     def committed(self) -> None:
         """Removes the refusals that `find` has found, because the commit has the answers to them.

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from streamapp.desk.desk import FailureDesk
-from streamapp.desk.filters import LetterFilter, select
+from streamapp.desk.filters import LetterFilter
 from streamapp.desk.letter_texts import TextRefused
 from streamapp.desk.letters import Letter, grouped
 from streamapp.desk.shown import described, shown
@@ -142,22 +142,33 @@ class DeskViews:
         if _flag(request, "dry_run"):
 
             def count_letters(desk: FailureDesk) -> int:
-                letters, marks = desk.scan()
-                return sum(1 for _ in select(letters, marks, chosen.matches, chosen.ids, force=force))
+                letters = desk.dry_run(chosen.matches, named=chosen.ids, force=force, only_group=only_group)
+                return sum(1 for _ in letters)
 
             return json_response({"would_replay": await self._ask(count_letters)})
+        written = 0
+
+        def note(count: int) -> None:
+            nonlocal written
+            written = count
+
         async with self._alone():
-            count = await self._ask(
-                lambda desk: desk.replay(
-                    chosen.matches,
-                    named=chosen.ids,
-                    force=force,
-                    only_group=only_group,
-                    rate=rate,
-                    wait=self._pause,
+            try:
+                await self._ask(
+                    lambda desk: desk.replay(
+                        chosen.matches,
+                        named=chosen.ids,
+                        force=force,
+                        only_group=only_group,
+                        rate=rate,
+                        progress=note,
+                        wait=self._pause,
+                    )
                 )
-            )
-        return json_response({"replayed": count})
+            except Problem as problem:
+                problem.details["replayed"] = written
+                raise
+        return json_response({"replayed": written})
 
     async def discard(self, request: web.Request) -> web.Response:
         """Marks the letters of a filter as discarded, with the note ``why``."""

@@ -52,6 +52,8 @@ class MemoryDesk:
         self.marks = Marks()
         self.edits: list[tuple[str, bytes | None, bytes | None]] = []
         self.failure: Exception | None = None
+        self.refusal: Exception | None = None
+        """Ends a replay after its first transaction."""
         self.waits = threading.Event()
 
     def scan(self) -> tuple[Iterator[Letter], Marks]:
@@ -76,12 +78,20 @@ class MemoryDesk:
         force: bool,
         only_group: bool,
         rate: float | None,
+        progress: Callable[[int], None],
         wait: Callable[[float], object],
-    ) -> int:
+    ) -> None:
         if rate is not None:
             self.waits.set()
             wait(1 / rate)
-        return self._mark(matches, "replayed", named, force)
+        progress(self._mark(matches, "replayed", named, force))
+        if self.refusal is not None:
+            raise self.refusal
+
+    def dry_run(
+        self, matches: Callable[[Letter], bool], *, named: Collection[str], force: bool, only_group: bool
+    ) -> Iterator[Letter]:
+        return select(self.scan()[0], self.marks, matches, named, force=force)
 
     def discard(self, matches: Callable[[Letter], bool], why: str, *, named: Collection[str]) -> int:
         return self._mark(matches, "discarded", named, False)
@@ -129,6 +139,15 @@ async def test_letters_are_replayed_once_and_discarded(serve: Serve) -> None:
     assert await (await client.post("/dlq/replay?letter=0-0&force=true")).json() == {"replayed": 1}
     assert await (await client.post("/dlq/discard?all=true&why=drill")).json() == {"discarded": 1}
     assert (await (await client.get("/dlq")).json())["letters"] == 0
+
+
+async def test_a_replay_that_ends_early_tells_how_many_letters_it_has_replayed(serve: Serve) -> None:
+    desk, client = await desk_of(serve)
+    desk.refusal = BrokerError("letter 0-2: a record for flights cannot be sent")
+    answer = await client.post("/dlq/replay?key=N1")
+    body = await answer.json()
+    assert (answer.status, body["replayed"]) == (503, 2)
+    assert "letter 0-2" in body["error"]
 
 
 async def test_named_letters_that_are_not_there_or_not_open_are_said(serve: Serve) -> None:

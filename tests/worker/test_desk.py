@@ -190,10 +190,12 @@ def test_a_letter_without_its_record_is_replayed_with_the_record_of_its_source(d
     assert rows_in(cluster, cluster.source)[-1] == (b"k7", b"8")
 
 
-def letters_of(desk: Desk, source: str, values: list[bytes], **client: str) -> FailureDesk:
-    """A desk with a dead letter for each value, whose records came from partition 0 of ``source``."""
+def letters_of(
+    desk: Desk, source: str, values: list[bytes], partition: int = 0, **client: str
+) -> FailureDesk:
+    """A desk with a dead letter for each value, whose records came from a partition of ``source``."""
     cluster = desk.cluster
-    headers = [("__streams.errors.topic", source), ("__streams.errors.partition", "0")]
+    headers = [("__streams.errors.topic", source), ("__streams.errors.partition", f"{partition}")]
     for value in values:
         cluster.producer.produce(desk.dead, value, "k", headers=headers)
     cluster.producer.flush()
@@ -259,6 +261,19 @@ def test_a_refusal_comes_while_the_next_rows_are_sent(desk: Desk, monkeypatch: p
     monkeypatch.setattr(desk_module._Transactions, "_produce", slow)
     assert letters_of(desk, small, values).replay(lambda letter: True) == 6
     assert values_in(cluster, small) == values
+
+
+def test_letters_of_a_partition_that_is_gone_are_refused_before_anything_is_written(desk: Desk) -> None:
+    """A replay wrote the letters before, and a dry run promised all of them."""
+    cluster, run = desk.cluster, Terminal(desk)
+    small = f"{cluster.id}-small"
+    cluster.create(small, partitions=1)
+    letters_of(desk, small, [b"0"])
+    letters_of(desk, small, [b"1"], partition=2)
+    for options in ((), ("--dry-run",)):
+        assert f"letters came from partition 2 of {small}" in run("replay", "--all", *options, code=1)
+    assert values_in(cluster, small) == []
+    assert f"{small}-0" in run("replay", "--letter", "0-0", "--dry-run")
 
 
 def test_named_letters_that_are_not_there_or_not_open_are_said(desk: Desk) -> None:

@@ -78,7 +78,7 @@ class Deliveries:
             return BrokerError(f"a record could not be sent to {topic}: {error.str()}")
         if topic in self._stores:
             return self._fault_of(failed)
-        return refusal(error, key, value, timestamp)
+        return refusal(error, topic, key, value, timestamp)
 
     def refused(self) -> bool:
         """True if results were refused, so that the task repeats its work.
@@ -111,7 +111,7 @@ class Deliveries:
 
     def _fault_of(self, failed: Failure) -> BrokerError:
         error, topic, _, key, value, timestamp = failed
-        refused = refusal(error, key, value, timestamp)
+        refused = refusal(error, topic, key, value, timestamp)
         what = f"a change of the store {self._stores[topic]}" if topic in self._stores else "a dead letter"
         return BrokerError(f"{what} could not be written to {topic}: {refused}. {refused.remedy}")
 

@@ -398,7 +398,7 @@ class RecordProducer:
             self._failure = self._failure or failure
         elif topic in self._stores:
             # Replaces an earlier failure of the transaction: this refusal is the reason, and would come again.
-            self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
+            self._failure = self._fault(topic, partition, refusal(error, topic, key, value, timestamp))
         else:
             self._refusals.add(failed)
 
@@ -418,7 +418,7 @@ class RecordProducer:
         if (denied := _denied(topic, error)) is not None:
             raise denied
         if is_refusal(error) and topic not in self._stores:
-            raise refusal(error, key, value, timestamp)
+            raise refusal(error, topic, key, value, timestamp)
         self._failed(failed)
 
     def _raise_failure(self, *, wait: bool = False) -> None:
@@ -426,7 +426,7 @@ class RecordProducer:
         the next flush instead, all together."""
         if (lost := self._refusals.lost_letter()) is not None:
             error, topic, partition, key, value, timestamp = lost
-            self._failure = self._fault(topic, partition, refusal(error, key, value, timestamp))
+            self._failure = self._fault(topic, partition, refusal(error, topic, key, value, timestamp))
         if isinstance(self._failure, (ProductionError, AuthorizationError)):
             raise self._failure
         if not wait and (story := self._refusals.take()) is not None:

@@ -39,6 +39,7 @@ def ask(
         letter=lambda id: (list(letters)[int(id[2:])], Marks()),
         texts=LetterTexts(StreamsConfig("flights")),
         replay=replay,
+        dry_run=lambda matches, **choices: iter(()),
     )
     monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
     app = SimpleNamespace(config=StreamsConfig("flights"))
@@ -145,13 +146,11 @@ def test_a_replay_names_the_other_readers_of_the_source_topic(monkeypatch: pytes
     """They get the record again, so the topology counted the orders of a consumer's letters twice."""
     consumers = [SimpleNamespace(name=name, topics=("flights",)) for name in ("shop-charge", "shop-mail")]
     found = letter(0, "late")
-    monkeypatch.setattr(
-        Letter,
-        "replayed",
-        lambda self, topic, only_group: SimpleNamespace(topic="flights", partition=0, key=b"", value=b""),
-    )
+    record = SimpleNamespace(topic="flights", partition=0, key=b"", value=b"")
     app = SimpleNamespace(config=StreamsConfig("shop"), consumers=consumers)
-    desk = SimpleNamespace(scan=lambda: (iter([found]), Marks()), whole=lambda each: each, topic="dead")
+    desk = SimpleNamespace(
+        scan=lambda: (iter([found]), Marks()), dry_run=lambda matches, **choices: iter([(found, record)])
+    )
     monkeypatch.setattr(dlq, "FailureDesk", lambda *arguments: desk)
     monkeypatch.setattr(dlq, "load", lambda application, topology=True: app)
     monkeypatch.setattr(dlq, "reach", lambda client: None)

@@ -177,6 +177,6 @@ class AgentTransactions:
                 where = record_at(bound.record.topic, bound.record.partition, bound.offset)
                 raise letter_refused(where, topic, exc, bound.letter, self._config) from exc
             story = refused_of(bound.record, bound.offset, topic)
-            of_table = bound.table is not None and exc.remedy is REMEDIES[KafkaError._UNKNOWN_PARTITION]
+            of_table = bound.table is not None and exc.remedy == REMEDIES[KafkaError._UNKNOWN_PARTITION]
             advice = f"; {PARTITIONS_OF_TABLE}" if of_table else f". {exc.remedy}"
             raise ProductionError(f"{story}: {exc}{advice}") from exc
