@@ -75,7 +75,18 @@ def end_after(seconds: float) -> None:
 
     The thread that hangs may be the one that has to stop the worker.
     """
-    timer = threading.Timer(seconds, os._exit, (70,))
+
+    def end() -> None:
+        said = threading.Thread(target=say, daemon=True)
+        said.start()
+        said.join(1.0)  # a full pipe must not keep the process alive
+        os._exit(70)
+
+    def say() -> None:
+        text = f"Error: the process has not ended within {seconds:g} s, because a thread hangs or waits for brokers"
+        os.write(2, f"{text}. The process ends now with exit code 70.\n".encode())
+
+    timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+
+import pytest
 
 from streamapp.runners.worker.process import StreamsWorker
 
@@ -32,3 +36,19 @@ async def test_the_end_does_not_wait_for_a_task_that_never_ends() -> None:
     await asyncio.wait_for(worker._sentinel_task(), 60)
     assert not task.done()
     task.cancel()
+
+
+@pytest.mark.parametrize("fill", ["", "os.write(2, b'x' * 65_536); "], ids=["read", "full"])
+def test_a_process_that_hangs_tells_why_it_ends(fill: str) -> None:
+    """The last line was missing. A terminal that takes no text must not keep the process alive."""
+    program = "import os, time; from streamapp.runners.worker.watchdog import end_after; "
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{program}{fill}end_after(0.2); time.sleep(600)"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.wait(60) == 70
+    assert process.stderr is not None
+    with process.stderr as said:
+        text = said.read()
+    assert fill or text.startswith("Error: the process has not ended within 0.2 s")
