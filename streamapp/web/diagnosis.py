@@ -20,6 +20,7 @@ _REBALANCE_SECONDS = 30
 _CALL_SECONDS = 30
 _GROWING_AFTER = 1_000
 _DROPPED_SHARE = 0.01
+_MORE_WORKERS = "More workers help while there are fewer workers than partitions."
 _OUTDATED = "superseded"
 """The reason of a dropped answer in a foreign-key join whose left row has asked anew. No record is missing."""
 
@@ -46,6 +47,8 @@ def findings(sampler: Sampler, tables: Mapping[str, TableInfo]) -> list[Finding]
     found += _missing(sampler)
     found += standing_agents(sampler)
     found += _falling_behind(sampler)
+    found += _agents_behind(sampler)
+    found += _consumers_behind(sampler)
     found += _removed(sampler.status)
     found += _dropping(sampler)
     found += _open_circuits(sampler.status)
@@ -276,7 +279,7 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
     for task in sampler.status.tasks:
         for each in task.inputs if not task.restoring else ():
             growth = sampler.lag_growth(task, each)
-            if (each.lag or 0) >= _GROWING_AFTER and growth > 0 and not _stands(sampler, task, each):
+            if _grows(each.lag, growth) and not _stands(sampler, task, each):
                 topics.setdefault(each.topic, []).append((task, each, growth))
     for topic, behind in topics.items():
         lag = sum(each.lag or 0 for _, each, _ in behind)
@@ -287,11 +290,49 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
         yield Finding(
             "warning",
             topic,
-            f"{topic} falls behind: {_waiting(lag)}, {growth:,.0f} more each second "
-            f"(partition {', '.join(map(str, partitions))}).",
-            f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. More workers help "
-            "while there are fewer workers than partitions.",
+            f"{topic} falls behind: {_more(lag, growth)} (partition {', '.join(map(str, partitions))}).",
+            f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. {_MORE_WORKERS}",
         )
+
+
+def _agents_behind(sampler: Sampler) -> Iterator[Finding]:
+    """One finding for each topic that agents read."""
+    if not _processes(sampler):
+        return
+    topics: dict[str, list[tuple[InputStatus, float]]] = {}
+    for each in sampler.status.agent_inputs:
+        growth = sampler.lag_growth(None, each)
+        if _grows(each.lag, growth) and sampler.standstill_of_agents(each) < _SETTLE_SECONDS:
+            topics.setdefault(each.topic, []).append((each, growth))
+    for topic, behind in topics.items():
+        lag, growth = sum(each.lag or 0 for each, _ in behind), sum(growth for _, growth in behind)
+        partitions = ", ".join(str(each.partition) for each, _ in behind)
+        yield Finding(
+            "warning",
+            topic,
+            f"Agents fall behind in {topic}: {_more(lag, growth)} (partition {partitions}).",
+            f"{_MORE_WORKERS} An agent that waits for services takes more records with a larger `concurrency`.",
+        )
+
+
+def _consumers_behind(sampler: Sampler) -> Iterator[Finding]:
+    for each in sampler.status.consumers:
+        lag, growth = sum(each.lag.values()), sampler.lag_growth_of_consumer(each)
+        if _grows(lag, growth) and each.circuit is None:
+            yield Finding(
+                "warning",
+                each.name,
+                f"{each.name} falls behind: {_more(lag, growth)}.",
+                f"{_MORE_WORKERS} A handler that waits for services takes more records with a larger `parallelism`.",
+            )
+
+
+def _grows(lag: int | None, growth: float) -> bool:
+    return (lag or 0) >= _GROWING_AFTER and growth > 0
+
+
+def _more(lag: int, growth: float) -> str:
+    return f"{_waiting(lag)}, {growth:,.0f} more each second"
 
 
 def _removed(status: WorkerStatus) -> Iterator[Finding]:

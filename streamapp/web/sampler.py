@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from aiohttp import web
 
+from streamapp.consumer.account import ConsumerStatus
 from streamapp.web.view_source import InputStatus, RestoreStatus, TaskStatus, ViewSource, WorkerStatus
 
 __all__ = ["HISTORY_SECONDS", "Sampler", "Track"]
@@ -99,6 +100,11 @@ class Sampler:
             yield _position_key(None, each), each.position or 0, each.lag != 0
         for each in status.agent_inputs:
             yield _agent_key(each), each.position or 0, each.lag != 0
+            if each.lag is not None:
+                yield _lag_key(None, each), each.lag, True
+        for consumer in status.consumers:
+            for partition, lag in consumer.lag.items():
+                yield ("lag", consumer.name, partition), lag, True
         for standby in status.standbys:
             for copy in standby.stores:
                 yield _restore_key(copy), copy.position, copy.remaining != 0
@@ -131,12 +137,20 @@ class Sampler:
     def restore_rate(self, restore: RestoreStatus) -> float:
         return self._rate(_restore_key(restore))
 
-    def lag_growth(self, task: TaskStatus, each: InputStatus) -> float:
-        """The growth of the lag over the last minute, in records per second; negative if the lag shrinks.
+    def lag_growth(self, task: TaskStatus | None, each: InputStatus) -> float:
+        """The growth of the lag over the last minute, in records per second; negative if the lag shrinks. ``task`` is
+        None for an input of agents.
 
         The growth is 0 during the first minute, because a new worker may still read the history of its topics.
         """
-        track = self._tracks.get(_lag_key(task, each))
+        return self._lag_growth(_lag_key(task, each))
+
+    def lag_growth_of_consumer(self, consumer: ConsumerStatus) -> float:
+        """The growth of the lag of a consumer over all its partitions, as in `lag_growth`."""
+        return sum(self._lag_growth(("lag", consumer.name, partition)) for partition in consumer.lag)
+
+    def _lag_growth(self, key: Hashable) -> float:
+        track = self._tracks.get(key)
         return track.change(_GROWTH_SECONDS) if track and track.seconds >= _GROWTH_SECONDS else 0.0
 
     def standstill(self, task: TaskStatus | None, each: InputStatus | RestoreStatus) -> float:
@@ -192,8 +206,8 @@ def _agent_key(each: InputStatus) -> Hashable:
     return "agents", each.topic, each.partition
 
 
-def _lag_key(task: TaskStatus, each: InputStatus) -> Hashable:
-    return "lag", task.id, each.topic, each.partition
+def _lag_key(task: TaskStatus | None, each: InputStatus) -> Hashable:
+    return "lag", task and task.id, each.topic, each.partition
 
 
 def _restore_key(each: RestoreStatus) -> Hashable:

@@ -31,6 +31,21 @@ from .conftest import Serve
 from .example import ExampleSource
 from .fakes import FakeSource
 
+BOOK = ConsumerStatus(
+    "fleet-book",
+    ("readings",),
+    "running",
+    None,
+    ("readings-0",),
+    ConsumerMetrics(taken=9, in_work=1, waiting=8),
+    None,
+    None,
+    "readings-0 at 311",
+    29.0,
+    (),
+)
+"""A consumer that works on a record."""
+
 STATES = ["starting", "rebalancing", "restoring", "running", "stopping", "failed"]
 
 
@@ -475,6 +490,39 @@ def test_partitions_that_fall_behind_together_are_one_finding() -> None:
     assert "Task 0_0, 0_1: 20 records/s" in found.hint
 
 
+@pytest.mark.parametrize("growth", [-50, 50])
+def test_agents_and_consumers_that_fall_behind(growth: int) -> None:
+    """The worker had no finding, however many records waited for its agents and consumers."""
+    watched = Watched(task())
+    for second in range(1, 70):
+        lag = 10_000 + growth * second
+        agents = InputStatus("orders", 2, second, second + lag)
+        consumer = dataclasses.replace(BOOK, lag={"readings-0": lag, "readings-1": 7})
+        watched.source.worker = dataclasses.replace(
+            watched.source.worker, agent_inputs=(agents,), consumers=(consumer,)
+        )
+        watched.after(1)
+        assert bool(watched.found()) == (growth > 0 and second > 60)
+    if growth > 0:
+        assert [(found.subject, found.message) for found in watched.found()] == [
+            (
+                "orders",
+                "Agents fall behind in orders: 13,450 records wait, 50 more each second (partition 2).",
+            ),
+            ("fleet-book", "fleet-book falls behind: 13,457 records wait, 50 more each second."),
+        ]
+
+
+def test_partitions_that_a_consumer_takes_over_are_no_growth() -> None:
+    watched = Watched(task())
+    for second in range(1, 70):
+        lag = {"readings-0": 5_000} | ({"readings-1": 5_000} if second > 30 else {})
+        consumer = dataclasses.replace(BOOK, lag=lag)
+        watched.source.worker = dataclasses.replace(watched.source.worker, consumers=(consumer,))
+        watched.after(1)
+    assert watched.found() == []
+
+
 def test_a_restore_that_stands() -> None:
     watched = Watched(task(restoring=(RestoreStatus("s", "s-changelog", 1, 0, 5, 10),)), state="restoring")
     watched.after(20)
@@ -594,19 +642,6 @@ async def test_agents_that_stand(serve: Serve) -> None:
 async def test_consumers_that_take_no_record(serve: Serve) -> None:
     """A database of a consumer stood still. The worker was ready, and found nothing."""
     watched = Watched(task())
-    at_work = ConsumerStatus(
-        "fleet-book",
-        ("readings",),
-        "running",
-        None,
-        ("readings-0",),
-        ConsumerMetrics(taken=9, in_work=1, waiting=8),
-        None,
-        None,
-        "readings-0 at 311",
-        29.0,
-        (),
-    )
 
     async def said(status: ConsumerStatus) -> tuple[list[Finding], str | None]:
         watched.source.worker = dataclasses.replace(watched.source.worker, consumers=(status,))
@@ -615,14 +650,14 @@ async def test_consumers_that_take_no_record(serve: Serve) -> None:
         return watched.found(), json.loads(answer.text or "")["reason"]
 
     CALLER.set(Caller())
-    assert await said(at_work) == ([], None)
-    (found,), reason = await said(dataclasses.replace(at_work, oldest_seconds=30.0))
+    assert await said(BOOK) == ([], None)
+    (found,), reason = await said(dataclasses.replace(BOOK, oldest_seconds=30.0))
     assert (found.severity, found.subject) == ("warning", "fleet-book")
     assert found.message == (
         "A call of fleet-book has not returned for 30 s: readings-0 at 311; 8 records wait in memory."
     )
     assert reason == found.message
-    (found,), reason = await said(dataclasses.replace(at_work, circuit="OperationalError: no database"))
+    (found,), reason = await said(dataclasses.replace(BOOK, circuit="OperationalError: no database"))
     assert found.subject == "fleet-book"
     assert found.message == (
         "fleet-book takes no record: a service that it calls fails (OperationalError: no database)."
