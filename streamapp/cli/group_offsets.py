@@ -152,8 +152,7 @@ def lag(
             ends = dict(until)
     by_topic: dict[str, int] = {}
     for each in found:
-        at = max(each.start if each.committed is None else each.committed, each.start)
-        behind = max(0, ends.get(each.partition, at) - at)
+        behind = each.behind(ends[each.partition]) if each.partition in ends else 0
         by_topic[each.partition.topic] = by_topic.get(each.partition.topic, 0) + behind
     total = sum(by_topic.values())
     if as_json:

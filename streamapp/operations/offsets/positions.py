@@ -57,8 +57,17 @@ class Position:
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets between the position and the end of the log; None without a committed offset."""
-        return None if self.committed is None else max(0, self.end - self.committed)
+        """`behind` the end of the log; None without a committed offset."""
+        return None if self.committed is None else self.behind(self.end)
+
+    def behind(self, end: int) -> int:
+        """The number of offsets from the position up to ``end``. Records that were deleted unread do not count. Without
+        a committed offset, the position is the first record.
+
+        >>> Position(TopicPartition("flights", 0), 5, 10, 20).lag
+        10
+        """
+        return max(0, end - max(self.committed or 0, self.start))
 
     @property
     def remark(self) -> str:
