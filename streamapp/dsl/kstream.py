@@ -320,7 +320,8 @@ class KStream(Described[K, V]):
         """As `process`, with a `FixedKeyProcessor`, which must not change the key. (``KStream.processValues``, KIP-820)
 
         Because the key stays, later groupings and joins need no repartition topic, unless an earlier operator changed
-        the key. A processor that forwards another key than that of the record in ``process`` gets a `StreamsError`.
+        the key. The processor may keep records, and forward them later. If ``process`` forwards a record with another
+        key of its own, the processor gets a `StreamsError`.
 
         >>> from streamapp import FixedKeyProcessor, Record
         >>> from streamapp.testing import try_out

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, overload
 
 from streamapp.engine.equality import same
 from streamapp.errors import StreamsError
-from streamapp.records import Record
+from streamapp.records import Headers, Record
 from streamapp.state.spec import StoreSpec
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # has defaults, which only type checkers need
 
     K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
     KIn = TypeVar("KIn", default=Any, contravariant=True)
     VIn = TypeVar("VIn", default=Any, contravariant=True)
     KOut = TypeVar("KOut", default=Any, covariant=True)
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    K, KIn, VIn, KOut, VOut, KForward, VForward = map(
-        TypeVar, ("K", "KIn", "VIn", "KOut", "VOut", "KForward", "VForward")
+    K, V, KIn, VIn, KOut, VOut, KForward, VForward = map(
+        TypeVar, ("K", "V", "KIn", "VIn", "KOut", "VOut", "KForward", "VForward")
     )
 
 S = TypeVar("S")
+V2 = TypeVar("V2")
 
 __all__ = [
     "Cancellable",
@@ -185,10 +187,32 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         """Called once, when the task closes, to release resources of the processor."""
 
 
+class FixedKeyRecord(Record[K, V]):
+    """A record as a `FixedKeyProcessor` gets it. A copy with another value, timestamp or headers has the class, too. A
+    copy with another key is a plain `Record`. So the class tells that the key is one that the processor has got. (Kafka
+    Streams: ``processor.api.FixedKeyRecord``.)
+    """
+
+    __slots__ = ()
+
+    def with_value(self, value: V2) -> FixedKeyRecord[K, V2]:
+        return FixedKeyRecord(*super().with_value(value))
+
+    def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
+        return FixedKeyRecord(*super().with_timestamp(timestamp))
+
+    def with_headers(self, headers: Headers) -> FixedKeyRecord[K, V]:
+        return FixedKeyRecord(*super().with_headers(headers))
+
+    def _replace(self, **changes: Any) -> Record[Any, Any]:  # type: ignore[override]
+        return Record(*self)._replace(**changes)
+
+
 class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
     """A processor for ``process_values``, which must not change the key of a record.
 
-    Because the key stays, later groupings and joins need no repartition topic.
+    Because the key stays, later groupings and joins need no repartition topic. The processor may keep records, and
+    forward them later, also while it processes a record of another key.
 
     >>> from streamapp.testing import try_out
     >>> class Length(FixedKeyProcessor):
@@ -200,8 +224,13 @@ class FixedKeyProcessor(Processor[K, VIn, K, VOut], Generic[K, VIn, VOut]):
 
 
 def check_same_key(name: str, expected: Any, record: Record) -> None:
-    """Raises `StreamsError` if a fixed-key processor forwards another key."""
-    if record.key is not expected and not same(record.key, expected):
+    """Raises `StreamsError` if a fixed-key processor forwards another key than ``expected``, and has not got the
+    record."""
+    if (
+        record.__class__ is not FixedKeyRecord
+        and record.key is not expected
+        and not same(record.key, expected)
+    ):
         raise StreamsError(
             f"{name} changed the key from {expected!r} to {record.key!r}: process_values() must keep it. "
             "Use process() instead"

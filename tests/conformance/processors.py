@@ -64,14 +64,17 @@ class _Named:
             self.context.forward(Record("tick", "tick", timestamp))
             return
         if self.spec["name"] == "hold":
-            held, self.held = self.held, []
-            for record in held:
-                self.context.forward(record)
+            self.forward_held()
             return
         for key, count in list(self.store.all()):
             self.context.forward(Record(key, count, timestamp))
             if self.spec.get("clear"):
                 self.store.delete(key)
+
+    def forward_held(self) -> None:
+        held, self.held = self.held, []
+        for record in held:
+            self.context.forward(record)
 
 
 class CaseProcessor(_Named, Processor):
@@ -108,6 +111,15 @@ def _forward_to(spec: Spec) -> Behaviour:
 
 def _hold(spec: Spec) -> Behaviour:
     return lambda p, r: p.held.append(r)
+
+
+def _gather(spec: Spec) -> Behaviour:
+    def behaviour(p: Any, r: Record) -> None:
+        p.held.append(r)
+        if len(p.held) == spec["count"]:
+            p.forward_held()
+
+    return behaviour
 
 
 def _map(spec: Spec) -> Behaviour:
@@ -244,6 +256,7 @@ BEHAVIOURS: dict[str, Callable[[Spec], Behaviour]] = {
     "forward_twice": _forward_twice,
     "forward_to": _forward_to,
     "hold": _hold,
+    "gather": _gather,
     "map": _map,
     "shift_timestamp": _shift_timestamp,
     "set_header": _set_header,

@@ -11,6 +11,7 @@ from streamapp._base.durations import to_ms
 from streamapp.engine.operator import NodeContext, Operator, ProcessFn
 from streamapp.engine.processor import (
     FixedKeyProcessor,
+    FixedKeyRecord,
     Processor,
     PunctuationType,
     RecordMetadata,
@@ -67,7 +68,7 @@ class BoundProcessorContext:
         return None if task.topic is None else RecordMetadata(task.topic, task.partition, task.offset)
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        if record.__class__ is not Record:
+        if not isinstance(record, Record):
             raise StreamsError(
                 f"forward() of {self._ctx.name} takes a Record, as in forward(record.with_value(value)), "
                 f"not {record!r:.60}"
@@ -160,12 +161,13 @@ class ProcessorOperator(Operator):
         context = _FixedKeyContext(ctx) if fixed else BoundProcessorContext(ctx)
         task.add_processor(ctx.name, processor, context)
         process = processor.process
+        record_class = FixedKeyRecord if fixed else Record
 
         def run(key: Any, value: Any, timestamp: int, headers: Headers) -> None:
             task.timestamp = timestamp
             task.headers = headers
             if fixed:
                 context.key = key
-            process(Record(key, value, timestamp, headers))
+            process(record_class(key, value, timestamp, headers))
 
         return run

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from streamapp import (
     DoubleSerde,
+    FixedKeyProcessor,
     JoinWindows,
     JsonSerde,
     LongSerde,
@@ -20,7 +22,8 @@ from streamapp import (
     TopologyTestDriver,
 )
 from streamapp.engine.equality import same
-from streamapp.engine.processor import check_same_key
+from streamapp.engine.processor import FixedKeyRecord, check_same_key
+from streamapp.testing import try_out
 
 TEXT, NAN = StringSerde(), float("nan")
 
@@ -93,5 +96,45 @@ def test_unmatched_records_of_a_left_join_come_once() -> None:
 
 def test_a_fixed_key_keeps_its_type() -> None:
     check_same_key("steady", 1, Record(1, "v", 0))
+    check_same_key("steady", 1, FixedKeyRecord(2, "v", 0).with_value("w").with_timestamp(3).with_headers(()))
     with pytest.raises(StreamsError, match="steady changed the key from 1 to True"):
         check_same_key("steady", 1, Record(True, "v", 0))
+
+
+class Buffering(FixedKeyProcessor[str, str, str]):
+    """Forwards each record when the next one comes."""
+
+    kept: Record[str, str] | None = None
+
+    def process(self, record: Record[str, str]) -> None:
+        if self.kept is not None:
+            self.context.forward(self.kept.with_value(self.kept.value.upper()).with_timestamp(7))
+        self.kept = record
+
+
+class Renaming(FixedKeyProcessor[str, str, str]):
+    def __init__(self, rename: Callable[[Record[str, str]], Record[str, str]]) -> None:
+        self.rename = rename
+
+    def process(self, record: Record[str, str]) -> None:
+        self.context.forward(self.rename(record))
+
+
+def test_a_fixed_key_processor_may_forward_a_record_that_it_has_kept() -> None:
+    """The error was that the processor had changed the key. Kafka Streams forwards the record."""
+    records = [("a", "x"), ("b", "y"), ("c", "z")]
+    assert try_out(lambda words: words.process_values(Buffering), records) == [("a", "X"), ("b", "Y")]
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda record: record.with_key("z"),
+        lambda record: record._replace(key="z"),
+        lambda record: Record("z", record.value),
+    ],
+    ids=["with_key", "_replace", "Record"],
+)
+def test_a_fixed_key_processor_may_not_change_the_key(rename: Any) -> None:
+    with pytest.raises(StreamsError, match="changed the key from 'a' to 'z'"):
+        try_out(lambda words: words.process_values(lambda: Renaming(rename)), [("a", "x")])

@@ -25,6 +25,11 @@ def main() -> None:
     parser.add_argument(
         "--held", action="store_true", help="a commit has several records; only topologies of the DSL"
     )
+    parser.add_argument(
+        "--gathered",
+        action="store_true",
+        help="the same, without punctuators: records wait for further records",
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the case files")
     given = parser.parse_args()
     kinds = list(CASE_KINDS) if given.kind == "all" else [given.kind]
@@ -34,11 +39,11 @@ def main() -> None:
         # Most cases are graphs of the DSL: there is most to combine.
         kind = kinds[number % len(kinds)] if number % 2 else kinds[0]
         seed = f"{given.seed}/{number}"
-        if given.held:
+        if given.held or given.gathered:
             kind = "dsl"
         case = CASE_KINDS[kind](seed)
-        if given.held:
-            hold_records(case, seed)
+        if given.held or given.gathered:
+            hold_records(case, seed, gathered=given.gathered)
         if given.full_caches:
             limit = random.Random(f"cache/{seed}").choice(FULL)
             case["config"] = case.get("config", {}) | {"statestore.cache.max.bytes": limit}

@@ -8,10 +8,12 @@ from typing import Any
 __all__ = ["hold_records"]
 
 
-def hold_records(case: dict[str, Any], seed: str) -> None:
-    """Puts a processor behind most streams of a DSL case. It keeps records, and forwards them at each punctuation.
+def hold_records(case: dict[str, Any], seed: str, *, gathered: bool) -> None:
+    """Puts a processor behind most streams of a DSL case. The processor keeps records, and forwards them at each
+    punctuation; if ``gathered``, when the processor has some records.
 
-    The oracle's driver commits after each record, so a record cache usually has the changes of one record only.
+    The oracle's driver commits after each record, so a record cache usually has the changes of one record only. Some
+    operators of Kafka Streams refuse rows from a punctuator, and no row from the processing of a record.
     """
     chance = random.Random(f"held/{seed}")
     nodes: list[dict[str, Any]] = []
@@ -23,10 +25,12 @@ def hold_records(case: dict[str, Any], seed: str) -> None:
         nodes.append(node)
         if node["op"] == "stream" and chance.random() < 0.75:
             instead[node["id"]] = held = f"{node['id']}h"
-            processor = {
+            processor: dict[str, Any] = {
                 "name": "hold",
                 "interval_ms": chance.choice([5, 20, 60]),
                 "punctuation": "stream_time",
             }
+            if gathered:
+                processor = {"name": "gather", "count": chance.choice([2, 3, 5, 8])}
             nodes.append({"id": held, "op": "processValues", "input": node["id"], "processor": processor})
     case["topology"] = nodes
