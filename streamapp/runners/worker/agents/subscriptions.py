@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
+from faust.types import TP
 from mode import Service
 from mode.utils.futures import notify
+
+from streamapp.runners.worker.agents.delivery import delivery
 
 if TYPE_CHECKING:  # Faust's classes have no types
 
@@ -49,3 +53,6 @@ class AgentConductor(Conductor):
             notify(self._subscription_done)
             await changed.wait()
             await self.sleep(_COLLECT_SECONDS)
+
+    def _build_handler(self, tp: TP, channels: Set[Any]) -> Any:
+        return delivery(self.app, tp, channels)
