@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
-from faust.exceptions import ProducerSendError
+from faust.exceptions import ImproperlyConfigured, ProducerSendError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, FutureMessage, PendingMessage
 from hypothesis import given
@@ -357,3 +358,59 @@ async def test_records_that_agents_pass_over_are_called_by_their_name(
     app = App("passes", config=StreamsConfig("passes"), consumer_auto_offset_reset=reset)
     app._new_consumer()._note_removed(TP("in", 0), 3, 10)
     assert caplog.text.count(told) == 1
+
+
+async def test_a_callback_that_raises_does_not_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    """The worker ended with a bare error after the commit, and its tables had not noted the commit."""
+
+    def broken(future: Any) -> None:
+        raise ValueError("a defect of the callback")
+
+    bound = sends(("in", 0, "one"), ("in", 1, "two"))
+    messages = bound.of({TP("in", 0): 2})
+    messages[0].future.message.callback = broken
+    with caplog.at_level(logging.ERROR):
+        await bound.sent(messages)
+    assert all(each.future.done() for each in messages)
+    assert caplog.messages == ["the callback of a message for one has raised"]
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+async def test_a_message_whose_serializer_makes_no_bytes_fails_when_it_is_sent(part: str) -> None:
+    """With exactly_once_v2, the commit raised a bare TypeError, and the worker hung."""
+    topic = App("sending", datadir="unused").topic("out", value_serializer="raw")
+    with pytest.raises(TypeError, match=f"the {part} of a message for out has the type int"):
+        topic.as_future_message(**{part: 5})
+    assert topic.as_future_message(key="text", value=b"bytes").message.key == b"text"
+
+
+async def test_a_message_of_echo_that_cannot_be_sent_fails() -> None:
+    """Faust dropped the error, so the message was lost, and its record counted as done."""
+    app = App("echoing", datadir="unused")
+    app.flow_control.resume()
+    source, sent = app.channel(), []
+
+    async def send(value: str) -> None:
+        if value == "poison":
+            raise ValueError(value)
+        sent.append(value)
+
+    target = SimpleNamespace(send=send)
+    stream = app.stream(source).echo(target, target)
+    for value in ("one", "poison"):
+        await source.put(value)
+    values = aiter(stream)
+    assert await anext(values) == "one"
+    with pytest.raises(ValueError, match="poison"):
+        await anext(values)
+    assert sent == ["one", "one"]
+
+
+async def test_streams_that_faust_cannot_combine_are_refused() -> None:
+    """The agent read the first stream only; records of the second stream waited for ever."""
+    app = App("combining", datadir="unused")
+    one, two = app.stream(app.channel()), app.stream(app.channel())
+    with pytest.raises(ImproperlyConfigured, match=r"name all of them: app.topic\(a, b\)"):
+        _ = one & two
+    with pytest.raises(ImproperlyConfigured, match="Use a topology for joins"):
+        one.left_join()

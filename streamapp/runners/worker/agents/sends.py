@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import math
 import time
 from collections import defaultdict
@@ -47,6 +48,8 @@ __all__ = [
     "seconds_of",
 ]
 
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
@@ -279,9 +282,12 @@ class BoundSends(Attachments):  # type: ignore[misc]
                 RecordMetadata(topic, partition, TP(topic, partition), -1, message.timestamp, None)
             )
             if message.callback is not None:
-                called = message.callback(future)
-                if asyncio.iscoroutine(called):
-                    await called
+                try:
+                    called = message.callback(future)
+                    if asyncio.iscoroutine(called):
+                        await called
+                except Exception:  # the message is committed, so the worker goes on, as with at_least_once
+                    logger.exception("the callback of a message for %s has raised", topic)
 
     def forget(self) -> set[str]:
         """Drops all messages that are not committed.
