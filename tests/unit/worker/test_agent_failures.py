@@ -419,6 +419,31 @@ async def test_a_replaced_actor_and_its_stream_leave_no_trace() -> None:
     await actor.stop()
 
 
+async def test_the_actor_of_an_isolated_partition_that_failed_reads_on_after_a_rebalance() -> None:
+    """The worker read the topic no longer, or gave the records of the partition to nobody."""
+    app = App("failing", datadir="unused")
+    app.flow_control.resume()
+    tp = TP("in", 0)
+
+    async def work(stream: Any) -> None:
+        async for _ in stream:
+            raise ValueError
+
+    agent = app.agent(app.topic("in"), isolated_partitions=True)(work)
+    agent.supervisor = agent._new_supervisor()
+    actor = await agent._start_one(active_partitions={tp})
+    agent._actor_by_partition[tp] = actor
+    await actor.maybe_start()
+    channel = actor.stream.channel
+    app.topics.discard(channel)  # as at the end of a stream
+    actor.actor_task.cancel()
+    again = await agent._replace_actor(actor, 0)
+    assert channel in app.topics
+    assert again is agent._actor_by_partition[tp]
+    again.actor_task.cancel()
+    await again.stop()
+
+
 @pytest.mark.parametrize("cython", [True, False])
 @pytest.mark.parametrize("fails_in", ["function", "sink", "operator"])
 async def test_the_record_of_a_failed_agent_is_acknowledged_once(

@@ -177,9 +177,14 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         # Otherwise the agent keeps each failed actor and its stream for ever.
         self.beacon.discard(service.beacon)
         self.beacon.discard(service.stream.beacon)
+        channel = service.stream.channel
+        own = [tp for tp, actor in self._actor_by_partition.items() if actor is service]
+        if own:  # with isolated_partitions, the stream's end has taken its channel off
+            self.app.topics.add(channel)
         actor = await self._start_one(
-            index=index, active_partitions=service.active_partitions, channel=service.stream.channel
+            index=index, active_partitions=service.active_partitions, channel=channel
         )
+        self._actor_by_partition.update(dict.fromkeys(own, actor))
         actor.supervisor = self.supervisor
         await actor.maybe_start()
         return actor
