@@ -252,7 +252,14 @@ def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
 
 @pytest.mark.parametrize(
     "case",
-    ["another worker has it", "this worker has it", "nobody has it", "the record has moved", "a channel"],
+    [
+        "another worker has it",
+        "another worker has it, by the partitioner",
+        "this worker has it",
+        "nobody has it",
+        "the record has moved",
+        "a channel",
+    ],
 )
 def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
@@ -265,7 +272,7 @@ def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
 
     async def judge() -> None:
         app: Any = app_with(tmp_path)
-        app.Table("seen", partitions=4)
+        app.Table("seen", partitions=4, use_partitioner=case.endswith("partitioner"))
         app.topics = SimpleNamespace(acks_enabled_for=lambda topic: case != "a channel")
         app.consumer = SimpleNamespace(
             has=lambda message: case != "the record has moved",
@@ -280,10 +287,11 @@ def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
         producer.send_soon(change)
         assert change.message.headers == {WRITTEN: b""}  # by which the rows of streamapp are known
 
-    if case != "another worker has it":
+    if not case.startswith("another worker has it"):
         asyncio.run(judge())
         return
     match = "record of in-3 at offset 7 changes a table, but this worker does not have partition 3 of flights-seen-c"
+    match += ".* use_partitioner=True" if case.endswith("partitioner") else ".* Only some workers read in"
     with pytest.raises(BrokerError, match=match):
         asyncio.run(judge())
 

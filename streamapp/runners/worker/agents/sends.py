@@ -366,11 +366,19 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         if changelog.partition >= (self.app.consumer.topic_partitions(changelog.topic) or 0):
             return  # nobody has a partition that the changelog lacks; brokers refuse the change, with another remedy
         if self.app.consumer.has(record) and not self.app.assignor.is_active(changelog):
+            if self.app.tables._changelogs[changelog.topic].use_partitioner:
+                why = (
+                    "The table has use_partitioner=True, so the key of a row chooses its partition. Regroup the stream "
+                    "by the keys of the rows (group_by), or leave use_partitioner out"
+                )
+            else:
+                why = (
+                    f"Only some workers read {record.topic}. If workers of another version run, stop all of them "
+                    "before this version starts. Otherwise let an agent, which all workers run, read the topic"
+                )
             raise BrokerError(
                 f"{record_at(record.topic, record.partition, record.offset)} changes a table, but this worker does not "
-                f"have partition {changelog.partition} of {changelog.topic}, so the row would begin anew. Only some "
-                f"workers read {record.topic}. If workers of another version run, stop all of them before this version "
-                "starts. Otherwise let an agent, which all workers run, read the topic"
+                f"have partition {changelog.partition} of {changelog.topic}, so the row would begin anew. {why}"
             )
 
     async def create_topic(
