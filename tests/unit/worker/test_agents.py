@@ -20,6 +20,7 @@ from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
+from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import WRITTEN, AgentProducer, BoundSends
 from streamapp.runners.worker.agents.taken_batches import note_batch
@@ -422,3 +423,24 @@ async def test_streams_that_faust_cannot_combine_are_refused() -> None:
         _ = one & two
     with pytest.raises(ImproperlyConfigured, match="Use a topology for joins"):
         one.left_join()
+
+
+async def test_a_message_that_brokers_do_not_take_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker was ready and named no reason for 20 minutes, in which agents committed nothing."""
+    now = 100.0
+    monkeypatch.setattr("streamapp.runners.worker.agents.sends.time.monotonic", lambda: now)
+    app: Any = app_with(tmp_path)
+    producer = AgentProducer(app.transport)
+    app._producer = producer
+    future = asyncio.get_running_loop().create_future()
+    producer._watch(future, "gone")
+    now += 29
+    assert producer.stuck is None
+    now += 2
+    assert "brokers have not taken messages for gone for 31 s" in str(producer.stuck)
+    assert AgentConsumer.stuck.fget(SimpleNamespace(app=app, _transactions=None)) == producer.stuck  # type: ignore[attr-defined]
+    future.set_result(None)
+    await asyncio.sleep(0)
+    assert producer.stuck is None
