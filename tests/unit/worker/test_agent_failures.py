@@ -435,11 +435,13 @@ async def test_the_actor_of_an_isolated_partition_that_failed_reads_on_after_a_r
     agent._actor_by_partition[tp] = actor
     await actor.maybe_start()
     channel = actor.stream.channel
+    await asyncio.sleep(0.01)  # the function of the agent begins
     app.topics.discard(channel)  # as at the end of a stream
     actor.actor_task.cancel()
     again = await agent._replace_actor(actor, 0)
     assert channel in app.topics
     assert again is agent._actor_by_partition[tp]
+    await asyncio.sleep(0.01)
     again.actor_task.cancel()
     await again.stop()
 
