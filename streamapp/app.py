@@ -35,7 +35,7 @@ from streamapp.runners.connection import connected, faust_of, faust_servers
 from streamapp.runners.worker.agents.assignor import AgentAssignor
 from streamapp.runners.worker.agents.consumer import AgentTransport
 from streamapp.runners.worker.agents.demands import check_agents
-from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.failures import WatchedAgent, WatchedTopic, watched_task
 from streamapp.runners.worker.agents.flow import FlowControl
 from streamapp.runners.worker.agents.keyed_tables import AgentGlobalTable, AgentTable
 from streamapp.runners.worker.agents.recovery import AgentTableManager
@@ -285,6 +285,9 @@ class App(faust.App):  # type: ignore[misc]
         """True in at most one worker of the application, which runs the tasks and timers with ``on_leader=True``."""
         has_tasks = self._runs_topology and self.streams.plan.subtopologies
         return self.streams.is_leader() if has_tasks else super().is_leader()
+
+    def _task(self, fun: Callable[..., Any], on_leader: bool = False, traced: bool = False) -> Any:
+        return super()._task(watched_task(self, fun), on_leader=on_leader, traced=traced)
 
     def LiveCheck(self, **kwargs: Any) -> Any:
         """Makes Faust's LiveCheck for this application, which runs end-to-end tests in production.

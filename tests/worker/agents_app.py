@@ -137,19 +137,28 @@ if "APP_ID" in env:
                 raise asyncio.CancelledError if how == "cancelled" else ValueError("not this record")
             return value
 
-        @app.agent(source, sink=[answers, fail_for_poison] if where == "in a sink" else [answers])
-        async def fail_somewhere(stream):  # type: ignore[no-untyped-def]
-            """Yields each value. An agent, its sink, or an operator of its stream raises for poison."""
-            match where:
-                case "in a filter":
-                    stream = stream.filter(fail_for_poison)
-                case "in a filter before take":
-                    stream = stream.filter(fail_for_poison).take(1, within=0.1)
-                case "in the agent with noack":
-                    stream = stream.noack()
-                case "in the key of group_by":
-                    stream = stream.group_by(fail_for_poison, name=f"by-{env['APP_ID']}", partitions=4)
-            async for value in stream:
-                if where.startswith("in the agent"):
-                    fail_for_poison(value)
-                yield b"yielded " + (value[0] if isinstance(value, list) else value)
+        if where == "in a task":
+
+            @app.task
+            async def read() -> None:
+                async for value in app.stream(source):
+                    await answers.send(value=b"yielded " + fail_for_poison(value))
+
+        else:
+
+            @app.agent(source, sink=[answers, fail_for_poison] if where == "in a sink" else [answers])
+            async def fail_somewhere(stream):  # type: ignore[no-untyped-def]
+                """Yields each value. An agent, its sink, or an operator of its stream raises for poison."""
+                match where:
+                    case "in a filter":
+                        stream = stream.filter(fail_for_poison)
+                    case "in a filter before take":
+                        stream = stream.filter(fail_for_poison).take(1, within=0.1)
+                    case "in the agent with noack":
+                        stream = stream.noack()
+                    case "in the key of group_by":
+                        stream = stream.group_by(fail_for_poison, name=f"by-{env['APP_ID']}", partitions=4)
+                async for value in stream:
+                    if where.startswith("in the agent"):
+                        fail_for_poison(value)
+                    yield b"yielded " + (value[0] if isinstance(value, list) else value)

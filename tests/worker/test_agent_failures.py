@@ -103,6 +103,7 @@ def test_letters_that_are_far_from_the_clock_get_its_time(
         "raises in the agent with noack",
         "raises in a filter before take",
         "raises in the key of group_by",
+        "raises in a task",
     ],
 )
 def test_a_failure_without_an_answer_ends_the_worker_and_the_record_comes_again(

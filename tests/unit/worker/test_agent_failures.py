@@ -16,7 +16,12 @@ from faust.types import TP
 
 from streamapp import App, ErrorContext, OutputRecord, Response, StreamsConfig
 from streamapp.errors import BrokerError
-from streamapp.runners.worker.agents.failures import ProcessingFailed, WatchedAgent, WatchedTopic
+from streamapp.runners.worker.agents.failures import (
+    ProcessingFailed,
+    WatchedAgent,
+    WatchedTopic,
+    watched_task,
+)
 from streamapp.runners.worker.agents.taken_batches import RecordMoved, WatchedStream, _Ahead
 
 HEADERS = (("from", b"x"), ("from", None))
@@ -32,10 +37,12 @@ class Application:
     def __init__(self, **config: Any) -> None:
         self.config = StreamsConfig("app", application_version="7", **config)
         self.topics = SimpleNamespace(acks_enabled_for=lambda topic: True)
+        self.tables = SimpleNamespace(changelog_topics={"rows"})
         self.consumer = self.producer = self._attachments = self
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.bound: list[Any] = []
         self.failed: Exception | None = None
+        self.failed_record: Any = None
         self.refusal: Exception | None = None
         self.has = lambda record: True
         self.agents: dict[str, Any] = {}
@@ -43,7 +50,7 @@ class Application:
         self.skipped: Counter[str] = Counter()
 
     async def fail(self, failure: Exception, record: Any) -> None:
-        self.failed = failure
+        self.failed, self.failed_record = failure, record
 
     def topic(self, name: str, **_: Any) -> Any:
         return SimpleNamespace(name=name)
@@ -66,24 +73,25 @@ class Application:
         self.bound.append(record)
         self.sent.append((channel.name, sending))
 
-    def undecodable(self, error: Exception | None = None) -> None:
+    def undecodable(self, error: Exception | None = None, record: Any = RECORD) -> None:
         async def ignore(*_: Any) -> None: ...
 
         topic = SimpleNamespace(app=self, on_decode_error=ignore)
-        asyncio.run(WatchedTopic._on_undecodable(topic, error or ValueError("no"), RECORD, "value"))
+        asyncio.run(WatchedTopic._on_undecodable(topic, error or ValueError("no"), record, "value"))
 
     def raised(
         self,
         monkeypatch: pytest.MonkeyPatch,
         error: BaseException,
         raises: type[BaseException] | None = None,
+        record: Any = RECORD,
     ) -> None:
         async def work() -> None:
             raise error
 
         monkeypatch.setattr(
             "streamapp.runners.worker.agents.failures.current_event",
-            lambda: SimpleNamespace(message=RECORD),
+            lambda: None if record is None else SimpleNamespace(message=record),
         )
         agent = SimpleNamespace(app=self, name="answer", channel="in", should_stop=False)
         for method in ("_failed", "_judge", "_finish_record"):
@@ -97,6 +105,7 @@ class Stream:
 
     current_event = channel = None
     enable_acks = True
+    events_total = 0
 
     def get_active_stream(self) -> Stream:
         return self
@@ -254,6 +263,62 @@ async def test_a_record_that_is_no_json_names_the_serializer(
     assert 'set deserialization_exception_handler to "continue"' in str(error)
 
 
+def test_a_row_that_cannot_be_read_is_left_out_of_no_table() -> None:
+    """The table was restored without the row, and the error advised to leave such rows out."""
+    app = Application(deserialization_exception_handler="continue")
+    app.undecodable(record=SimpleNamespace(**{**vars(RECORD), "topic": "rows"}))
+    assert str(app.failed) == (
+        "a table of agents cannot be restored, because the record of rows-2 at offset 81 could not be deserialized: "
+        "ValueError: no. If key_type or value_type of the table has changed, go back to the former type, or give the "
+        "table a new name"
+    )
+
+
+def test_an_agent_that_fails_before_its_first_record_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker started the agent anew without an end, with hundreds of lines a second in the log."""
+    app = Application(processing_exception_handler="continue")
+    app.raised(monkeypatch, ValueError("no"), record=None)
+    assert str(app.failed) == (
+        "agent answer failed before its first record: ValueError: no; no handler is asked, because there is no record "
+        "to leave out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "story"),
+    [
+        (ValueError("no"), "failed: ValueError: no; the worker ends"),
+        (asyncio.CancelledError(), "failed: RuntimeError: CancelledError, but nobody has cancelled"),
+        (RecordMoved(), "failed: the record belongs to another worker now; the worker ends"),
+    ],
+)
+def test_a_task_that_raises_loses_no_record(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, story: str
+) -> None:
+    """The record counted as done. After a `CancelledError`, the worker went on without the task."""
+    app = Application(processing_exception_handler="continue")
+
+    async def read() -> None:
+        raise error
+
+    monkeypatch.setattr(
+        "streamapp.runners.worker.agents.failures.current_event", lambda: SimpleNamespace(message=RECORD)
+    )
+    asyncio.run(watched_task(app, read)())
+    assert "read: record of in-2 at offset 81 " + story in str(app.failed)
+    assert app.failed_record is RECORD
+
+
+def test_a_timer_that_waits_for_something_cancelled_has_failed() -> None:
+    """The timer ended without a word."""
+
+    async def tick() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="nobody has cancelled"):
+        asyncio.run(watched_task(Application(), tick)())
+
+
 def test_no_handler_is_asked_about_brokers() -> None:
     app = Application(deserialization_exception_handler="skip")
     app.undecodable(BrokerError("gone"))
@@ -352,6 +417,33 @@ async def test_a_replaced_actor_and_its_stream_leave_no_trace() -> None:
     await asyncio.sleep(0.01)
     actor.actor_task.cancel()
     await actor.stop()
+
+
+async def test_the_actor_of_an_isolated_partition_that_failed_reads_on_after_a_rebalance() -> None:
+    """The worker read the topic no longer, or gave the records of the partition to nobody."""
+    app = App("failing", datadir="unused")
+    app.flow_control.resume()
+    tp = TP("in", 0)
+
+    async def work(stream: Any) -> None:
+        async for _ in stream:
+            raise ValueError
+
+    agent = app.agent(app.topic("in"), isolated_partitions=True)(work)
+    agent.supervisor = agent._new_supervisor()
+    actor = await agent._start_one(active_partitions={tp})
+    agent._actor_by_partition[tp] = actor
+    await actor.maybe_start()
+    channel = actor.stream.channel
+    await asyncio.sleep(0.01)  # the function of the agent begins
+    app.topics.discard(channel)  # as at the end of a stream
+    actor.actor_task.cancel()
+    again = await agent._replace_actor(actor, 0)
+    assert channel in app.topics
+    assert again is agent._actor_by_partition[tp]
+    await asyncio.sleep(0.01)
+    again.actor_task.cancel()
+    await again.stop()
 
 
 @pytest.mark.parametrize("cython", [True, False])

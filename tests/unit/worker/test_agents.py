@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
-from faust.exceptions import ProducerSendError
+from faust.exceptions import ImproperlyConfigured, ProducerSendError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, FutureMessage, PendingMessage
 from hypothesis import given
@@ -19,6 +20,7 @@ from streamapp.app import App
 from streamapp.config import StreamsConfig
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
+from streamapp.runners.worker.agents.consumer import AgentConsumer
 from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.sends import WRITTEN, AgentProducer, BoundSends
 from streamapp.runners.worker.agents.taken_batches import note_batch
@@ -251,7 +253,14 @@ def test_a_change_of_a_table_that_is_too_large_ends_the_worker_with_the_reason(
 
 @pytest.mark.parametrize(
     "case",
-    ["another worker has it", "this worker has it", "nobody has it", "the record has moved", "a channel"],
+    [
+        "another worker has it",
+        "another worker has it, by the partitioner",
+        "this worker has it",
+        "nobody has it",
+        "the record has moved",
+        "a channel",
+    ],
 )
 def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
@@ -264,7 +273,7 @@ def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
 
     async def judge() -> None:
         app: Any = app_with(tmp_path)
-        app.Table("seen", partitions=4)
+        app.Table("seen", partitions=4, use_partitioner=case.endswith("partitioner"))
         app.topics = SimpleNamespace(acks_enabled_for=lambda topic: case != "a channel")
         app.consumer = SimpleNamespace(
             has=lambda message: case != "the record has moved",
@@ -279,10 +288,11 @@ def test_an_agent_changes_no_partition_of_a_table_that_another_worker_has(
         producer.send_soon(change)
         assert change.message.headers == {WRITTEN: b""}  # by which the rows of streamapp are known
 
-    if case != "another worker has it":
+    if not case.startswith("another worker has it"):
         asyncio.run(judge())
         return
     match = "record of in-3 at offset 7 changes a table, but this worker does not have partition 3 of flights-seen-c"
+    match += ".* use_partitioner=True" if case.endswith("partitioner") else ".* Only some workers read in"
     with pytest.raises(BrokerError, match=match):
         asyncio.run(judge())
 
@@ -357,3 +367,80 @@ async def test_records_that_agents_pass_over_are_called_by_their_name(
     app = App("passes", config=StreamsConfig("passes"), consumer_auto_offset_reset=reset)
     app._new_consumer()._note_removed(TP("in", 0), 3, 10)
     assert caplog.text.count(told) == 1
+
+
+async def test_a_callback_that_raises_does_not_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:
+    """The worker ended with a bare error after the commit, and its tables had not noted the commit."""
+
+    def broken(future: Any) -> None:
+        raise ValueError("a defect of the callback")
+
+    bound = sends(("in", 0, "one"), ("in", 1, "two"))
+    messages = bound.of({TP("in", 0): 2})
+    messages[0].future.message.callback = broken
+    with caplog.at_level(logging.ERROR):
+        await bound.sent(messages)
+    assert all(each.future.done() for each in messages)
+    assert caplog.messages == ["the callback of a message for one has raised"]
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+async def test_a_message_whose_serializer_makes_no_bytes_fails_when_it_is_sent(part: str) -> None:
+    """With exactly_once_v2, the commit raised a bare TypeError, and the worker hung."""
+    topic = App("sending", datadir="unused").topic("out", value_serializer="raw")
+    with pytest.raises(TypeError, match=f"the {part} of a message for out has the type int"):
+        topic.as_future_message(**{part: 5})
+    assert topic.as_future_message(key="text", value=b"bytes").message.key == b"text"
+
+
+async def test_a_message_of_echo_that_cannot_be_sent_fails() -> None:
+    """Faust dropped the error, so the message was lost, and its record counted as done."""
+    app = App("echoing", datadir="unused")
+    app.flow_control.resume()
+    source, sent = app.channel(), []
+
+    async def send(value: str) -> None:
+        if value == "poison":
+            raise ValueError(value)
+        sent.append(value)
+
+    target = SimpleNamespace(send=send)
+    stream = app.stream(source).echo(target, target)
+    for value in ("one", "poison"):
+        await source.put(value)
+    values = aiter(stream)
+    assert await anext(values) == "one"
+    with pytest.raises(ValueError, match="poison"):
+        await anext(values)
+    assert sent == ["one", "one"]
+
+
+async def test_streams_that_faust_cannot_combine_are_refused() -> None:
+    """The agent read the first stream only; records of the second stream waited for ever."""
+    app = App("combining", datadir="unused")
+    one, two = app.stream(app.channel()), app.stream(app.channel())
+    with pytest.raises(ImproperlyConfigured, match=r"name all of them: app.topic\(a, b\)"):
+        _ = one & two
+    with pytest.raises(ImproperlyConfigured, match="Use a topology for joins"):
+        one.left_join()
+
+
+async def test_a_message_that_brokers_do_not_take_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker was ready and named no reason for 20 minutes, in which agents committed nothing."""
+    now = 100.0
+    monkeypatch.setattr("streamapp.runners.worker.agents.sends.time.monotonic", lambda: now)
+    app: Any = app_with(tmp_path)
+    producer = AgentProducer(app.transport)
+    app._producer = producer
+    future = asyncio.get_running_loop().create_future()
+    producer._watch(future, "gone")
+    now += 29
+    assert producer.stuck is None
+    now += 2
+    assert "brokers have not taken messages for gone for 31 s" in str(producer.stuck)
+    assert AgentConsumer.stuck.fget(SimpleNamespace(app=app, _transactions=None)) == producer.stuck  # type: ignore[attr-defined]
+    future.set_result(None)
+    await asyncio.sleep(0)
+    assert producer.stuck is None

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 
 from streamapp.app import App
 from streamapp.runners.worker.agents import subscriptions
@@ -75,6 +76,22 @@ def test_a_topic_of_a_pattern_that_comes_while_another_is_made_is_not_given_up()
         found.topics._update_indices = make
         found.add("replies")
         assert await found.next() == {"orders", "replies", "by-pattern"}
+        found.reading.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_worker_that_loses_its_last_isolated_partition_reads_the_topic_on() -> None:
+    """The worker read the topic no longer, so the group never gave it a partition again."""
+
+    async def run() -> None:
+        found = Rebalancing()
+        assert await found.next() == {"orders"}
+        isolated = found.app.topic("isolated").clone(active_partitions={TP("isolated", 0)})
+        found.topics.add(isolated)
+        assert await found.next() == {"orders", "isolated"}
+        found.topics.discard(isolated)
+        assert await found.next() == {"orders", "isolated"}
         found.reading.cancel()
 
     asyncio.run(run())

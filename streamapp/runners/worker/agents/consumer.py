@@ -229,8 +229,10 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
 
     @property
     def stuck(self) -> str | None:
-        """The reason why agents cannot commit with exactly_once_v2. None: no reason is known."""
-        return None if self._transactions is None else self._transactions.progress.stuck
+        """The reason why agents cannot commit. None: no reason is known. Any thread may ask."""
+        rolled_back = None if self._transactions is None else self._transactions.progress.stuck
+        producer = self.app._producer
+        return rolled_back or (None if producer is None else producer.stuck)
 
     @property
     def leaderless(self) -> str | None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal
 
 import faust
 from faust.exceptions import ImproperlyConfigured, PartitionsMismatch
 from faust.streams import current_event
 from faust.types import Message
+from mode.utils.objects import shortlabel
 
 from streamapp._base.cancellation import own_cancellation
 from streamapp._base.counted import counted
-from streamapp.config import ErrorContext, ExceptionHandler
+from streamapp.config import ErrorContext, ExceptionHandler, StreamsConfig
 from streamapp.engine.judging import (
     PASSES,
     ProcessingFailed,
@@ -35,7 +37,7 @@ from streamapp.runners.worker.agents.flow import TopicQueue
 from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, ms_of, pairs_of, seconds_of
 from streamapp.runners.worker.agents.taken_batches import batch_under_work, moved
 
-__all__ = ["WatchedAgent", "WatchedTopic"]
+__all__ = ["WatchedAgent", "WatchedTopic", "watched_task"]
 
 logger: logging.Logger = logging.getLogger(__name__)
 _MISTAKES = (ImproperlyConfigured, PartitionsMismatch)
@@ -115,6 +117,15 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             return
         event = current_event()
         record = None if event is None else event.message
+        if record is None and not aref.stream.get_active_stream().events_total:
+            story = f"agent {self.name} failed before its first record: {said(exc, self.app.config)}"
+            remedy = (
+                ""
+                if no_fault_of_the_record(exc)
+                else "; no handler is asked, because there is no record to leave out"
+            )
+            await self.app.consumer.fail(ProcessingFailed(story.rstrip() + remedy), None)
+            return
         if cannot := _no_restart(aref.stream):
             story = (
                 f"agent {self.name}: {_where(self.app, record)} failed {cannot}: {said(exc, self.app.config)}"
@@ -166,9 +177,14 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
         # Otherwise the agent keeps each failed actor and its stream for ever.
         self.beacon.discard(service.beacon)
         self.beacon.discard(service.stream.beacon)
+        channel = service.stream.channel
+        own = [tp for tp, actor in self._actor_by_partition.items() if actor is service]
+        if own:  # with isolated_partitions, the stream's end has taken its channel off
+            self.app.topics.add(channel)
         actor = await self._start_one(
-            index=index, active_partitions=service.active_partitions, channel=service.stream.channel
+            index=index, active_partitions=service.active_partitions, channel=channel
         )
+        self._actor_by_partition.update(dict.fromkeys(own, actor))
         actor.supervisor = self.supervisor
         await actor.maybe_start()
         return actor
@@ -233,6 +249,18 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
         self.replicas = self.replicas or self.app.topic_replicas
         await super().declare()
 
+    def as_future_message(self, *arguments: Any, **options: Any) -> Any:
+        """A message, before it is sent. Raises `TypeError` if the serializer has made no bytes of its key or value."""
+        future = super().as_future_message(*arguments, **options)
+        for part in ("key", "value"):
+            made = getattr(future.message, part)
+            if not isinstance(made, bytes | bytearray | memoryview | str | None):
+                raise TypeError(
+                    f"the {part} of a message for {self} has the type {type(made).__name__}, and its serializer makes "
+                    f'no bytes of it. Give the topic a {part}_serializer that does, for example "json"'
+                )
+        return future
+
     async def on_key_decode_error(self, exc: Exception, message: Any) -> None:
         await self._on_undecodable(exc, message, "key")
 
@@ -243,6 +271,9 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
         what = "could not be deserialized"
         try:
             await self.on_decode_error(exc, message)
+            if message.topic in self.app.tables.changelog_topics:
+                await self.app.consumer.fail(_unreadable_row(message, exc, self.app.config), None)
+                return
             await _decide(
                 self.app,
                 self.app.config.deserialization_exception_handler,
@@ -255,6 +286,49 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
             )
         except Exception as defect:
             await _end_without_judgement(self.app, f"topic {message.topic}: a record {what}", exc, defect)
+
+
+def _unreadable_row(row: Any, exc: Exception, config: StreamsConfig) -> ProcessingFailed:
+    """The error for a row of a table. No handler is asked, because the table would be wrong without the row."""
+    where = record_at(row.topic, row.partition, row.offset)
+    return ProcessingFailed(
+        f"a table of agents cannot be restored, because the {where} could not be deserialized: {said(exc, config)}. "
+        "If key_type or value_type of the table has changed, go back to the former type, or give the table a new name"
+    )
+
+
+def watched_task(app: Any, task: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """A task (``@app.task``, a timer or a crontab) whose failure ends the worker, and loses no record.
+
+    In Faust, a record that a task reads from ``app.stream`` counts as done even if the task raises. A task that raises
+    ``CancelledError`` on its own account would end without a word.
+    """
+
+    @functools.wraps(task)
+    async def run(*arguments: Any) -> Any:
+        failure: Exception
+        try:
+            return await task(*arguments)
+        except asyncio.CancelledError as exc:
+            own = own_cancellation(exc)
+            if own is None:
+                raise
+            failure = own
+        except Exception as exc:
+            failure = exc
+        event, batch = current_event(), batch_under_work()
+        if event is None or not app.topics.acks_enabled_for(event.message.topic):
+            raise failure
+        story = f"the task {shortlabel(task)}: {_where(app, event.message)} failed"
+        if moved(failure.__cause__ or failure, event.message, app.consumer):
+            story += ": the record belongs to another worker now"
+        else:
+            story += f": {said(failure, app.config)}"
+        remedy = "the worker ends, because Faust starts no task anew: handle the exception in the task"
+        await app.consumer.fail(ProcessingFailed(f"{story}; {remedy}"), None if batch else event.message)
+        return None
+
+    return run
 
 
 async def _end_without_judgement(app: Any, failure: str, exc: BaseException, defect: Exception) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import math
 import time
 from collections import defaultdict
@@ -48,6 +49,10 @@ __all__ = [
 ]
 
 
+logger: logging.Logger = logging.getLogger(__name__)
+
+_UNTAKEN_SECONDS = 30.0
+"""A worker whose message brokers have not taken for this long is stuck."""
 _START_SECONDS = 60.0
 """A start waits this long for brokers that are away."""
 _TELL_SECONDS = 20.0
@@ -279,9 +284,12 @@ class BoundSends(Attachments):  # type: ignore[misc]
                 RecordMetadata(topic, partition, TP(topic, partition), -1, message.timestamp, None)
             )
             if message.callback is not None:
-                called = message.callback(future)
-                if asyncio.iscoroutine(called):
-                    await called
+                try:
+                    called = message.callback(future)
+                    if asyncio.iscoroutine(called):
+                        await called
+                except Exception:  # the message is committed, so the worker goes on, as with at_least_once
+                    logger.exception("the callback of a message for %s has raised", topic)
 
     def forget(self) -> set[str]:
         """Drops all messages that are not committed.
@@ -334,7 +342,8 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         if not self.app.conf.producer_threaded:  # the thread has a queue of its own
             self.buffer: ProducerBuffer = _Buffer(loop=self.loop, beacon=self.beacon)
             self.buffer.app = self.app
-        self._under_way: set[asyncio.Future[Any]] = set()
+        self._under_way: dict[asyncio.Future[Any], tuple[str, float]] = {}
+        """Messages that brokers have not taken yet, each with its topic and the moment of sending."""
         self._sends_letter = asyncio.Lock()
         self._failure: BrokerError | None = None
 
@@ -360,11 +369,19 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         if changelog.partition >= (self.app.consumer.topic_partitions(changelog.topic) or 0):
             return  # nobody has a partition that the changelog lacks; brokers refuse the change, with another remedy
         if self.app.consumer.has(record) and not self.app.assignor.is_active(changelog):
+            if self.app.tables._changelogs[changelog.topic].use_partitioner:
+                why = (
+                    "The table has use_partitioner=True, so the key of a row chooses its partition. Regroup the stream "
+                    "by the keys of the rows (group_by), or leave use_partitioner out"
+                )
+            else:
+                why = (
+                    f"Only some workers read {record.topic}. If workers of another version run, stop all of them "
+                    "before this version starts. Otherwise let an agent, which all workers run, read the topic"
+                )
             raise BrokerError(
                 f"{record_at(record.topic, record.partition, record.offset)} changes a table, but this worker does not "
-                f"have partition {changelog.partition} of {changelog.topic}, so the row would begin anew. Only some "
-                f"workers read {record.topic}. If workers of another version run, stop all of them before this version "
-                "starts. Otherwise let an agent, which all workers run, read the topic"
+                f"have partition {changelog.partition} of {changelog.topic}, so the row would begin anew. {why}"
             )
 
     async def create_topic(
@@ -403,8 +420,8 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
     async def send_letter(self, letter: OutputRecord) -> None:
         """Sends a dead letter, and returns when brokers have it. Raises `BrokerError` if brokers do not take it."""
         delivery = asyncio.ensure_future(self._deliver(letter))
-        self._under_way.add(delivery)
-        delivery.add_done_callback(self._under_way.discard)
+        self._under_way[delivery] = letter.topic, time.monotonic()
+        delivery.add_done_callback(lambda done: self._under_way.pop(done, None))
         try:
             await asyncio.shield(delivery)
         except asyncio.CancelledError:
@@ -445,15 +462,32 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
             who = refused_of(record.tp, record.offset, topic)
 
         def on_done(future: asyncio.Future[Any]) -> None:
-            self._under_way.discard(future)
+            self._under_way.pop(future, None)
             if not future.cancelled() and (failed := future.exception()) is not None:
                 advice = self._advice(failed, topic)
                 self._failure = self._failure or BrokerError(
                     f"{who}: {type(failed).__name__}: {failed}{advice}"
                 )
 
-        self._under_way.add(future)
+        self._under_way[future] = topic, time.monotonic()
         future.add_done_callback(on_done)
+
+    @property
+    def stuck(self) -> str | None:
+        """The topics whose messages brokers do not take, so that agents cannot commit. None: there is no such topic.
+
+        Any thread may ask. aiokafka sends a message again for up to 20 minutes, which is Faust's default.
+        """
+        now = time.monotonic()
+        waiting = [(topic, now - at) for topic, at in list(self._under_way.values())]
+        topics = sorted({topic for topic, seconds in waiting if seconds > _UNTAKEN_SECONDS})
+        if not topics:
+            return None
+        longest = max(seconds for _, seconds in waiting)
+        return (
+            f"agents cannot commit, because brokers have not taken messages for {', '.join(topics)} "
+            f"for {longest:.0f} s. Check that the topic exists, and that its partitions have leaders"
+        )
 
     def key_partition(self, topic: str, key: bytes) -> TP:
         """The partition of a key. Raises `KeyError` while the topic is not known.

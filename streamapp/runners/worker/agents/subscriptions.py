@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from typing import TYPE_CHECKING, Any
 
+from faust.types import TP
 from mode import Service
 from mode.utils.futures import notify
+
+from streamapp.runners.worker.agents.delivery import delivery
 
 if TYPE_CHECKING:  # Faust's classes have no types
 
     class Conductor:
+        def __init__(self, *arguments: Any, **options: Any) -> None: ...
+        def discard(self, topic: Any) -> None: ...
+
         app: Any
         should_stop: bool
         sleep: Any
@@ -35,6 +42,21 @@ class AgentConductor(Conductor):
     comes. An agent that asked during a rebalance could wait for ever.
     """
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._isolated: set[str] = set()
+        """The topics of agents with ``isolated_partitions`` that have lost a partition."""
+
+    def discard(self, topic: Any) -> None:
+        """Takes a topic off. With ``isolated_partitions``, the worker goes on to read the topic.
+
+        Each partition has a topic of its own. If the group has taken all partitions, Faust would read the topic no
+        longer, and so would never get a partition again.
+        """
+        if topic.active_partitions is not None:
+            self._isolated.update(topic.topics)
+        super().discard(topic)
+
     @Service.task  # type: ignore[untyped-decorator]
     async def _subscriber(self) -> None:
         if not (self.app.client_only or self.app.producer_only):
@@ -45,7 +67,11 @@ class AgentConductor(Conductor):
             changed.clear()
             await self._update_indices()
             # The topics of patterns may have changed meanwhile (`FaustMembership.subscribe`).
-            await self.app.consumer.subscribe({name for topic in self._topics for name in topic.topics})
+            present = {name for topic in self._topics for name in topic.topics}
+            await self.app.consumer.subscribe(present | self._isolated)
             notify(self._subscription_done)
             await changed.wait()
             await self.sleep(_COLLECT_SECONDS)
+
+    def _build_handler(self, tp: TP, channels: Set[Any]) -> Any:
+        return delivery(self.app, tp, channels)

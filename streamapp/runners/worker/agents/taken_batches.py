@@ -11,7 +11,8 @@ from typing import Any
 from weakref import ref
 
 import faust
-from faust.streams import _current_event
+from faust.exceptions import ImproperlyConfigured
+from faust.streams import _current_event, maybe_forward
 from faust.types import EventT, FieldDescriptorT, Message
 from mode.utils.futures import maybe_async
 
@@ -29,6 +30,7 @@ __all__ = [
     "witnesses_under_work",
 ]
 
+_ONE_STREAM = "Faust cannot combine or join streams and tables (&, combine, join, left_join ...)"
 _batch: ContextVar[tuple[Message, ...]] = ContextVar("batch", default=())
 _witnesses: ContextVar[tuple[Message, ...]] = ContextVar("witnesses", default=())
 _partitions: ContextVar[Mapping[Any, Set[int]]] = ContextVar("partitions", default={})  # noqa: B039 (nobody writes it)
@@ -112,6 +114,31 @@ class WatchedStream(faust.Stream[Any]):  # type: ignore[misc]
 
     def noack_take(self, *arguments: Any, **options: Any) -> AsyncGenerator[Sequence[Any], None]:
         return self._noting(super().noack_take(*arguments, **options))
+
+    def echo(self, *channels: Any) -> WatchedStream:
+        """Sends each value to the channels, too.
+
+        Faust's own method drops the error of a message that cannot be sent.
+        """
+        targets = [self.derive_topic(each) if isinstance(each, str) else each for each in channels]
+
+        async def echoing(value: Any) -> Any:
+            for target in targets:
+                await maybe_forward(value, target)
+            return value
+
+        self.add_processor(echoing)
+        return self
+
+    def combine(self, *nodes: Any, **options: Any) -> Any:
+        """Refuses ``a & b``, of which Faust reads the first stream only."""
+        raise ImproperlyConfigured(
+            f"{_ONE_STREAM}. To read several topics, name all of them: app.topic(a, b)"
+        )
+
+    def _join(self, join_strategy: Any) -> Any:
+        """Refuses joins. Faust has none, and would raise an error for each record."""
+        raise ImproperlyConfigured(f"{_ONE_STREAM}. Use a topology for joins, which can run in the same App")
 
     async def _format_key(self, key: Any, value: Any) -> Any:
         """The new key of a record in ``group_by``. Faust's own method drops a record for which ``key`` raises."""
