@@ -50,10 +50,12 @@ def delivery(app: Any, tp: TP, channels: Set[Any]) -> Callable[[Any], Awaitable[
             events[form] = event
             channel.queue.put_nowait_enhanced(event, on_pressure_high=pause, on_pressure_drop=resume)
         if failed:
-            message.ack(consumer, n=len(failed))
             channel, error = failed[0]
             of_key = isinstance(error, KeyDecodeError)
             await (channel.on_key_decode_error if of_key else channel.on_value_decode_error)(error, message)
+            message.ack(
+                consumer, n=len(failed)
+            )  # not earlier, or a commit could pass the record before its letter
 
     return deliver
 
