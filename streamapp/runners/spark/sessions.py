@@ -62,7 +62,8 @@ def _start_java(options: Mapping[str, str]) -> None:
     """Starts Spark's Java, unless the process has one.
 
     The standard output of Java is the standard error of this process. Java's warnings would otherwise stand between
-    the results that a program prints (`streamapp sql --format json`).
+    the results that a program prints (`streamapp sql --format json`). Java is in no process group of this process,
+    because a SIGTERM for the whole group would end Java before `streamapp spark run` has ended its micro-batch.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -70,7 +71,9 @@ def _start_java(options: Mapping[str, str]) -> None:
     with SparkContext._lock:
         if SparkContext._gateway is None:
             conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-            SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": 2}))
+            SparkContext._ensure_initialized(
+                gateway=launch_gateway(conf, {"stdout": 2, "start_new_session": True})
+            )
 
 
 class _CtrlC:
