@@ -24,6 +24,10 @@ ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 NO_LIMIT = str(2**31 - 1)
+BATCH_BYTES = 2**25
+"""The limit of a batch of rows, which is near the memory that a batch of small rows takes."""
+FREE_ROWS = 20_000
+"""The number of rows in a batch without a limit of bytes."""
 
 
 def spark_session(
@@ -124,18 +128,21 @@ def _local_python() -> dict[str, str]:
 
 
 @contextmanager
-def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[None]:
+def stage_settings(
+    spark: SparkSession, *, packs: bool, rows: bool, row_bytes: int | None = 0
+) -> Iterator[None]:
     """Gives a session the settings that a stage needs while the body runs, and then restores its own settings.
 
-    The stage gets rows of records, packs of thousands of records, or both.
+    The stage gets rows of records, packs of thousands of records, or both. ``row_bytes`` is the size of the largest
+    row, or None if nobody knows the size.
     """
     wanted = {ADAPTIVE: "false"}
-    if packs and rows:
-        wanted |= {ROWS_PER_BATCH: "2000", BYTES_PER_BATCH: str(2**25)}
+    if (packs and rows) or (rows and (row_bytes is None or row_bytes > BATCH_BYTES / FREE_ROWS)):
+        wanted |= {ROWS_PER_BATCH: "2000", BYTES_PER_BATCH: str(BATCH_BYTES)}
     else:
         # With a limit on bytes, Spark computes the size of the batch again for every row. With a list column, the time
         # grows with the square of the rows.
-        wanted |= {ROWS_PER_BATCH: "32" if packs else "20000", BYTES_PER_BATCH: NO_LIMIT}
+        wanted |= {ROWS_PER_BATCH: "32" if packs else str(FREE_ROWS), BYTES_PER_BATCH: NO_LIMIT}
     with _set(spark, wanted):
         yield
 
