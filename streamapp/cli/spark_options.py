@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +14,15 @@ import click
 from streamapp._base.counted import counted
 from streamapp._base.signals import unlogged_signals, without_clean_up
 from streamapp.broker.requests import reach
+from streamapp.errors import StreamsError
 from streamapp.records import TopicPartition
 
 __all__ = ["begin_late", "pairs", "session", "spark_options"]
 
 ARCHIVE = "streamapp.archive"
 """The key of the archive in click's ``meta``, from which `session` takes the archive."""
+_TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)
+"""The exit codes of a Java that has got SIGTERM."""
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +74,8 @@ def session(
 ) -> Iterator[Any]:
     """A Spark session that stops at the end of the ``with`` block.
 
-    With the settings of a Kafka ``client``, Spark starts only if a broker answers. Raises the errors of `reach`.
+    With the settings of a Kafka ``client``, Spark starts only if a broker answers. Raises the errors of `reach`, and
+    `StreamsError` if Spark's Java ends during the block.
     """
     from streamapp.runners.spark import spark_session
     from streamapp.runners.spark.package import archive_settings
@@ -82,11 +88,42 @@ def session(
     # that cleans up while the JVM starts would leave the JVM running.
     with without_clean_up():
         spark = spark_session(name, master=master, settings=settings)
-    with unlogged_signals():
-        try:
-            yield spark
-        finally:
+    with unlogged_signals(), _stopped_at_the_end(spark):
+        yield spark
+
+
+@contextmanager
+def _stopped_at_the_end(spark: Any) -> Iterator[None]:
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    java = spark.sparkContext._gateway.proc
+    try:
+        yield
+    except (Py4JError, OSError, EOFError) as error:
+        # The calls of a dead Java fail in many ways, and with the errors of sockets.
+        if isinstance(error, Py4JJavaError) or not _ends(java):
+            raise
+        reason = (
+            "SIGTERM has ended Java: send signals to this command alone (systemd: KillMode=mixed)"
+            if java.returncode in _TERMINATED
+            else "A machine without free memory kills processes, and Java ends itself if its heap is full. Give Java "
+            "more memory (--conf spark.driver.memory=4g), or use fewer cores (--master 'local[1]')"
+        )
+        raise StreamsError(
+            f"Spark's Java has ended with exit code {java.returncode}. {reason}. Then run this again"
+        ) from error
+    finally:
+        if java.poll() is None:
             spark.stop()
+
+
+def _ends(process: Any) -> bool:
+    """True if a process has ended, or ends now: the sockets of a process close before its end."""
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def begin_late(late: Mapping[TopicPartition, int]) -> str:

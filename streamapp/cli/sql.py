@@ -7,6 +7,8 @@ import csv
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -57,6 +59,7 @@ def sql(
         from pyspark.logger import PySparkLogger
 
         from streamapp.runners.spark import SparkRunner, create_views, live_tables
+        from streamapp.runners.spark.failures import raised_in_tasks
         from streamapp.runners.spark.late_inputs import late_inputs
 
         # PySpark would log the error of a query with Java's stack trace, beside the message below.
@@ -75,7 +78,8 @@ def sql(
             _show_views(spark, views)
             return
         try:
-            _show(spark.sql(query), form)
+            with raised_in_tasks():
+                _show(spark.sql(query), form)
         except AnalysisException as error:  # also for a query that cannot be parsed
             known = ", ".join(views) or "none (has the application run? --compute computes them)"
             raise click.ClickException(f"{_message(error)}\nThe tables are: {known}") from None
@@ -101,23 +105,37 @@ def _show_views(spark: Any, views: dict[str, str]) -> None:
 def _show(frame: Any, form: str) -> None:
     names = frame.columns
     if form == "json":
-        for text in _objects(frame):
-            click.echo(text)
-        return
-    rows = _in_session_zone(frame).collect()
-    if form == "csv":
-        csv.writer(sys.stdout).writerow(names)
-        for row in rows:
-            sys.stdout.write(",".join(map(_csv_cell, row)) + "\r\n")
+        with _computed(_objects(frame)) as rows:
+            for row in rows:
+                click.echo(row["row"])
+    elif form == "csv":
+        with _computed(_in_session_zone(frame)) as rows:
+            csv.writer(sys.stdout).writerow(names)
+            for row in rows:
+                sys.stdout.write(",".join(map(_csv_cell, row)) + "\r\n")
     else:
         table = TextTable(*names)
-        for row in rows:
+        for row in _in_session_zone(frame).collect():
             table.add_row(*[_text(cell) for cell in row])
         table.print()
 
 
-def _objects(frame: Any) -> list[str]:
-    """The rows as JSON. Each object has all columns, also those that are null."""
+@contextmanager
+def _computed(frame: Any) -> Iterator[Iterator[Any]]:
+    """The rows of a frame. Spark computes all rows before the first one comes, and keeps them on its disks. So the
+    driver never holds more than the rows of one Spark partition."""
+    from streamapp.runners.spark.sessions import kept
+
+    stored = kept(frame)
+    try:
+        stored.count()
+        yield stored.toLocalIterator()
+    finally:
+        stored.unpersist()
+
+
+def _objects(frame: Any) -> Any:
+    """A frame with the rows as JSON. Each object has all columns, also those that are null."""
     from pyspark.sql import functions as F
 
     twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
@@ -126,10 +144,8 @@ def _objects(frame: Any) -> list[str]:
             f"several columns have the name {', '.join(twice)}, so a JSON object would lose some: give them other "
             "names with AS, or use --format csv"
         )
-    if not frame.columns:
-        return ["{}"] * frame.count()
-    rows = frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row")).collect()
-    return [row["row"] for row in rows]
+    text = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}) if frame.columns else F.lit("{}")
+    return frame.select(text.alias("row"))
 
 
 def _in_session_zone(frame: Any) -> Any:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from streamapp import (
     BufferConfig,
@@ -41,7 +42,7 @@ from streamapp.errors import (
     TopologyError,
     UnsupportedOperation,
 )
-from streamapp.runners.spark import FrameSource, ParquetSource, SparkRunner, TableRow
+from streamapp.runners.spark import ColumnSource, FrameSource, ParquetSource, SparkRunner, TableRow
 from streamapp.serdes import TimeWindowedSerde
 
 pytestmark = pytest.mark.spark
@@ -530,3 +531,30 @@ def test_a_record_of_a_table_that_fails_is_counted_and_one_letter(spark: SparkSe
         found[bytes(headers["__streams.errors.topic"])] = letter["key"], letter["value"], letter["partition"]
     letter = b"k1", b"no long", partition_for(b"k1", 3)
     assert found == ({b"table": letter, b"rows": letter} if answer == "dead_letter" else {})
+
+
+@pytest.mark.parametrize("kind", ["columns", "frame"])
+def test_batches_of_large_rows_have_a_limit_of_bytes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Spark's Java has no memory for thousands of large rows in one batch."""
+    limits = []
+    original = ClassicFrame.mapInArrow
+
+    def noted(frame: Any, *arguments: Any) -> DataFrame:
+        limits.append(int(str(spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch"))))
+        return original(frame, *arguments)
+
+    monkeypatch.setattr(ClassicFrame, "mapInArrow", noted)
+    value = "concat(id, repeat('x', 3000000))"
+    frame = spark.range(40).selectExpr(
+        "'k' key", f"{value} value", "1000 + id timestamp", "0 partition", "id offset"
+    )
+    columns = ColumnSource(frame, key="key", timestamp="timestamp", value="value")
+    given = {"frame": FrameSource(frame), "columns": columns}
+    built = topology(lambda b: b.stream("left").map_values(len).to("out", key_serde=TEXT, value_serde=NUMBER))
+    with SparkRunner(built, CONFIG, spark).batch({"left": given[kind]}) as result:
+        assert (
+            sorted(record.value for _, record in result.topics["out"].records(TEXT, NUMBER))[-1] == 3_000_002
+        )
+    assert max(limits) <= 2**25

@@ -271,3 +271,35 @@ def test_a_column_that_is_not_there_is_named(spark: SparkSession, flights: DataF
     wrong = ColumnSource(flights, key="plane", timestamp="time")
     with pytest.raises(ConfigError, match="no column plane; it has tailnum"):
         SparkRunner(typed_copy(), CONFIG, spark).batch({"flights": wrong})
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_names_of_columns_may_have_dots_and_quotes(spark: SparkSession, windowed: bool) -> None:
+    frame = spark.createDataFrame(
+        [("N1", 1_000, 5, 7), ("N1", 2_000, 6, 8)], "`tail.num` string, `at.ms` long, `min``s` int, `a.b` int"
+    )
+    given = ColumnSource(frame, key="tail.num", timestamp="at.ms", value=("min`s", "a.b"))
+    totals = Aggregates(minutes=ex.sum_of(getattr(value, "min`s")), other=ex.max_of(getattr(value, "a.b")))
+
+    def describe(stream: KStream[Any, Any]) -> None:
+        groups: Any = stream.group_by_key()
+        if windowed:
+            groups = groups.windowed_by(TimeWindows.of_size_with_no_grace(MINUTES))
+        groups.aggregate(totals.initializer, totals, materialized=kept())
+
+    runner = SparkRunner(topology(describe), CONFIG, spark)
+    expected = {"minutes": 11, "other": 8}
+    with runner.batch({"flights": given}) as result:
+        assert [row.value for row in result.tables["table"].rows()] == [expected]
+    assert [row.value.asDict() for row in runner.native("table", given).collect()] == [expected]
+
+
+def test_a_column_of_maps_becomes_dicts(spark: SparkSession) -> None:
+    frame = spark.sql(
+        "select 'N1' tailnum, 1000L time, map('JFK', 2) gates, array(map('a', named_struct('m', map('b', 1)))) deep"
+    )
+    given = ColumnSource(frame, key="tailnum", timestamp="time", value=("gates", "deep"))
+    expected = {"gates": {"JFK": 2}, "deep": [{"a": {"m": {"b": 1}}}]}
+    built = topology(lambda s: s.to("out", key_serde=TEXT, value_serde=JSON))
+    with SparkRunner(built, CONFIG, spark).batch({"flights": given}) as result:
+        assert [record.value for _, record in result.topics["out"].records(TEXT, JSON)] == [expected]

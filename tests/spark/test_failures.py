@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -72,3 +73,20 @@ def test_asynchronous_steps_are_refused_before_spark_starts() -> None:
     calls.map_values_async(looked_up, name="lookup").to("out", key_serde=text, value_serde=text)
     with pytest.raises(UnsupportedOperation, match=r"lookup cannot run.*asynchronous.*map_values\(\)"):
         SparkRunner(builder.build(), StreamsConfig("calls")).batch()
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("java.io.IOException: No space left on device", "set spark.local.dir"),
+        (
+            "Total size of serialized results of 3 tasks (1.2 GiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)",
+            "1.2 GiB",
+        ),
+    ],
+)
+def test_the_ends_of_disk_and_memory_are_no_java_stack(spark: SparkSession, reason: str, said: str) -> None:
+    jvm: Any = spark.sparkContext._jvm
+    with pytest.raises(StreamsError, match=said) as found, raised_in_tasks():
+        jvm.scala.sys.package.error(f"Job aborted due to stage failure: {reason}")
+    assert "\tat " not in str(found.value)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -52,3 +54,8 @@ def test_the_output_of_java_is_not_among_the_lines_of_the_program(
     """A warning of Java stood between the rows of ``streamapp sql --format json``."""
     assert "[gc,init]" in ended.stderr
     assert "[gc,init]" not in ended.stdout
+
+
+def test_a_signal_for_the_process_group_leaves_java_alone(spark: SparkSession) -> None:
+    java: Any = spark.sparkContext._gateway
+    assert os.getpgid(java.proc.pid) != os.getpgid(0)

@@ -122,6 +122,22 @@ def test_a_second_run_writes_nothing_and_a_longer_one_the_rest(settings: KafkaSe
     assert read(settings, topic) == in_partitions(ROWS)
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_rows_that_differ_in_their_headers_only_have_an_order(
+    spark: SparkSession, settings: KafkaSettings, topic: str, backwards: bool
+) -> None:
+    numbers = sorted(range(20), reverse=backwards)
+    rows = [(topic, 0, b"k", b"v", ROWS[0][3], [(f"h{number:02}", b"x")]) for number in numbers]
+    columns = (
+        "topic string, partition int, key binary, value binary, timestamp long, "
+        "headers array<struct<key:string,value:binary>>"
+    )
+    publish(spark.createDataFrame(rows, columns).coalesce(1), settings, job=topic, topics=[topic])
+    messages = read_topic(settings.bootstrap_servers, topic)
+    found = [name for message in messages for name, _ in message.headers() or ()]
+    assert found == [f"h{number:02}" for number in range(20)]
+
+
 def test_rows_that_earlier_runs_have_passed_over_are_not_there(
     spark: SparkSession, settings: KafkaSettings, topic: str
 ) -> None:

@@ -201,3 +201,15 @@ def test_null_and_an_empty_text_differ_in_csv(ask: Ask) -> None:
     shown = ask("select null as a, '' as b, 'x' as c, 'a \"b\"' as d, null as e", "--format", "csv")
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines()[1:] == [',"",x,"a ""b""",']
+
+
+def test_the_driver_does_not_collect_large_results(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's limit for all rows of a result in the driver is 1 GB."""
+    monkeypatch.setattr("pyspark.sql.classic.dataframe.DataFrame.collect", None)
+    query = "select key, value from orders_by_day order by key desc, window_start"
+    shown = ask(query, "--format", "csv")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.splitlines() == ["key,value", "tea,2", "tea,1", "rum,1"]
+    shown = ask(query, "--format", "json")
+    assert shown.exit_code == 0, shown.output
+    assert [json.loads(line)["value"] for line in shown.stdout.splitlines()] == [2, 1, 1]

@@ -27,7 +27,7 @@ from streamapp.engine.judging import (
 from streamapp.records import NO_HEADERS, Headers
 from streamapp.runners.spark.batch_source import check_partitions
 from streamapp.runners.spark.frames import HEADERS
-from streamapp.runners.spark.given_columns import TIME, check_names, check_types, milliseconds
+from streamapp.runners.spark.given_columns import TIME, check_names, check_types, milliseconds, named
 from streamapp.runners.spark.packing import arrow_headers
 from streamapp.runners.spark.partitioning import PartitionCounts, placed
 from streamapp.serdes import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
@@ -102,11 +102,10 @@ class ColumnSource:
         from pyspark.sql import functions as F
 
         self.check(topic)
-        names = self.value_columns
-        corrupt = F.col(self.corrupt) if self.corrupt else F.lit(None)
+        corrupt = named(self.corrupt) if self.corrupt else F.lit(None)
         chosen = self.frame.select(
-            (F.col(self.key) if self.key else F.lit(None).cast("string")).alias("key"),
-            F.struct(*names).alias("value"),
+            (named(self.key) if self.key else F.lit(None).cast("string")).alias("key"),
+            F.struct(*map(named, self.value_columns)).alias("value"),
             milliseconds(self.frame, self.timestamp).alias("timestamp"),
             corrupt.cast("string").alias(RAW),
         )
@@ -152,12 +151,11 @@ class _Encoder:
         key_bytes = _writer(self.source.key_serde.bind(self.topic, True))
         value_bytes = _writer(self.source.value_serde.bind(self.topic, False))
         for batch in batches:
-            rows = zip(
-                *(batch.column(name).to_pylist() for name in ("key", "value", "timestamp", RAW)), strict=True
-            )
+            columns = (batch.column(name) for name in ("key", "value", "timestamp", RAW))
+            rows = zip(*(each.to_pylist(maps_as_pydicts="strict") for each in columns), strict=True)
             encoded = [each for row in rows for each in self._encoded(key_bytes, value_bytes, *row)]
-            columns = [*zip(*encoded, strict=True)] if encoded else [()] * 7
-            chosen, keys, values, times, headers, rejected, topics = columns
+            fields = [*zip(*encoded, strict=True)] if encoded else [()] * 7
+            chosen, keys, values, times, headers, rejected, topics = fields
             key_array = pa.array(keys, pa.binary())
             counts = [self.partitions if to is None else self.letter_partitions.of(to) for to in topics]
             places = placed(chosen, key_array, np.array(counts, np.uint32))

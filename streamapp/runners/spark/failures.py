@@ -15,6 +15,10 @@ _LAST_LINE = re.compile(
     r"^streamapp(?:\.\w+)+\.(\w+): (.*?)(?=\n\s*\n|\n\s+at |\Z)", re.MULTILINE | re.DOTALL
 )
 _KILLED = "Python worker exited unexpectedly"
+_DISK_FULL = "No space left on device"
+_TOO_LARGE = re.compile(
+    r"Total size of serialized results of .*? is bigger than spark.driver.maxResultSize \(.*?\)"
+)
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
@@ -24,8 +28,9 @@ def raised_in_tasks() -> Iterator[None]:
 
     An error of streamapp whose type is not in `streamapp.errors`, and an `UnsupportedOperation`, becomes a
     `StreamsError`. A missing module becomes a `StreamsError` that says how to ship the code. A Python worker that was
-    killed becomes a `StreamsError` that speaks about memory. Any other error stays Spark's: for example, a `KeyError`
-    comes as `PythonException`, with the executor's traceback.
+    killed becomes a `StreamsError` that speaks about memory, as does a result that is too large for the driver. A full
+    disk becomes a `StreamsError`, too. Any other error stays Spark's: for example, a `KeyError` comes as
+    `PythonException`, with the executor's traceback.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PythonException
@@ -33,6 +38,16 @@ def raised_in_tasks() -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
+        if (too_large := _TOO_LARGE.search(str(error))) is not None:
+            raise StreamsError(
+                f"{too_large[0]}. Ask for fewer rows or columns, or give the driver a larger limit and enough memory "
+                "(spark.driver.maxResultSize, spark.driver.memory)"
+            ) from error
+        if _DISK_FULL in str(error):
+            raise StreamsError(
+                "the disk of Spark's local folder is full: set spark.local.dir to a folder on a larger disk. On a "
+                "cluster, the settings of its workers name this folder. Then run this again"
+            ) from error
         if _KILLED not in str(error):
             raise
         raise StreamsError(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from streamapp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-__all__ = ["BYTES", "HEADER_PAIRS", "NUMBER", "TIME", "check_names", "check_types", "milliseconds"]
+__all__ = ["BYTES", "HEADER_PAIRS", "NUMBER", "TIME", "check_names", "check_types", "milliseconds", "named"]
 
 BYTES = "binary or string"
 HEADER_PAIRS = "array<struct<key:string,value:binary>>"
@@ -62,12 +62,19 @@ def _fits(found: DataType, kind: str) -> bool:
     )
 
 
+def named(name: str) -> Column:
+    """The column with exactly this name. Without quotes, Spark takes a dot in a name for the field of a struct."""
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
 def milliseconds(frame: DataFrame, name: str) -> Any:
     """The column of a `TIME` in ms since the epoch. Times without a zone are in the time zone of the session."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import IntegralType, NullType
 
-    column = F.col(name)
+    column = named(name)
     if isinstance(frame.schema[name].dataType, IntegralType | NullType):
         return column.cast("bigint")
     return F.unix_millis(column.cast("timestamp"))

@@ -24,11 +24,11 @@ from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.failures import raised_in_tasks
 from streamapp.runners.spark.partitioning import PartitionCounts
 from streamapp.runners.spark.run_order import topics_of
-from streamapp.runners.spark.sessions import few_groups, kept
+from streamapp.runners.spark.sessions import few_groups, kept, stage_settings
 from streamapp.topology import Plan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     Sources = KafkaSource | Mapping[str, "Source | DataFrame"] | None
 
@@ -50,6 +50,8 @@ class Inputs:
     """The partition counts of all inputs and internal topics, and of all other topics in Kafka if Kafka is a source."""
     totals: dict[TopicPartition, int] = field(default_factory=dict)
     """The number of records in each partition of the topics in ``rows``."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """Topic in ``rows`` -> the bytes of key and value of its largest record."""
     letters: dict[str, list[DataFrame]] = field(default_factory=dict)
     """Topic -> the dead letters for rows of column sources that are no records."""
     rejections: int = 0
@@ -66,6 +68,11 @@ class Inputs:
         return sum(part.size for part in self.of(topics).values()) + sum(
             total for tp, total in self.totals.items() if tp.topic in topics
         )
+
+    def largest_of(self, topics: tuple[str, ...]) -> int | None:
+        """The bytes of the largest record of topics that Spark brings; None if an earlier stage writes one of them."""
+        sizes = [self.largest.get(topic) for topic in topics]
+        return None if None in sizes else max(filter(None, sizes), default=0)
 
 
 def resolve(plan: Plan, sources: Sources) -> Inputs:
@@ -143,20 +150,21 @@ def _add_rows(found: Inputs, topic: str, source: FrameSource) -> int:
 
     rows = found.rows[topic] = source.rows(topic)
     with few_groups(rows.sparkSession):
-        counted_rows = rows.groupBy("task").agg(F.count("*"), F.count("seq")).collect()
-    lost = sum(size for task, size, _ in counted_rows if task is None or task < 0)
+        counted_rows = rows.groupBy("task").agg(F.count("*"), F.count("seq"), _largest()).collect()
+    lost = sum(size for task, size, *_ in counted_rows if task is None or task < 0)
     if lost:
         raise ConfigError(
             f"the frame for topic {topic} has {counted(lost, 'row')} whose partition is null or negative: give each "
             "row the number of its partition, from 0 on"
         )
-    unordered = sum(size - numbered for _, size, numbered in counted_rows)
+    unordered = sum(size - numbered for _, size, numbered, _ in counted_rows)
     if unordered:
         raise ConfigError(
             f"the frame for topic {topic} has {counted(unordered, 'row')} whose offset is null: give each row its "
             "place in the partition"
         )
-    sizes: dict[int, int] = {task: size for task, size, _ in counted_rows}
+    sizes: dict[int, int] = {task: size for task, size, *_ in counted_rows}
+    found.largest[topic] = max((largest for *_, largest in counted_rows), default=0)
     found.totals.update({TopicPartition(topic, task): size for task, size in sizes.items()})
     partitions = source.partitions or max(sizes, default=0) + 1
     if sizes and max(sizes) >= partitions:
@@ -173,10 +181,18 @@ def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) ->
     nodes += [store.source for store in plan.global_stores if store.topic == topic]
     if not nodes:
         raise ConfigError(f"the topology does not read {topic}; it reads {', '.join(plan.source_topics)}")
-    encoded = kept(source.rows(topic, nodes[0], plan.config, found.letter_partitions))
-    found.kept.append(encoded)
-    with raised_in_tasks(), few_groups(encoded.sparkSession):
-        sizes = encoded.groupBy("task", "rejected", "topic").count().collect()
+    session = source.frame.sparkSession
+    # Nobody knows the sizes of the rows before they are encoded.
+    with (
+        raised_in_tasks(),
+        stage_settings(session, packs=False, rows=True, row_bytes=None),
+        few_groups(session),
+    ):
+        encoded = kept(source.rows(topic, nodes[0], plan.config, found.letter_partitions))
+        found.kept.append(encoded)
+        groups = encoded.groupBy("task", "rejected", "topic").agg(F.count("*"), _largest()).collect()
+    sizes = [group[:4] for group in groups]
+    found.largest[topic] = max((group[4] for group in groups), default=0)
     found.totals.update(
         {TopicPartition(topic, task): size for task, rejected, _, size in sizes if not rejected}
     )
@@ -184,3 +200,10 @@ def _add_columns(found: Inputs, topic: str, source: ColumnSource, plan: Plan) ->
     found.rejections += sum(size for _, rejected, to, size in sizes if rejected and to is None)
     for to in dict.fromkeys(to for _, _, to, _ in sizes if to is not None):
         found.letters.setdefault(to, []).append(encoded.where(F.col("topic") == to))
+
+
+def _largest() -> Column:
+    """The bytes of key and value of the largest row."""
+    from pyspark.sql import functions as F
+
+    return F.max(sum((F.coalesce(F.octet_length(name), F.lit(0)) for name in ("key", "value")), F.lit(0)))

@@ -123,7 +123,9 @@ def publish(
             )
         rank = F.array_position(F.array(*map(F.lit, topics)), F.col("topic"))
         of_a_batch = set(BATCH_ORDER) <= set(frame.columns)
-        time, *ties = BATCH_ORDER if of_a_batch else ("timestamp", "key", "value")
+        # A later run has to find all rows in the same order, also rows that differ in one column only.
+        others = [name for name in ("headers", "wanted") if name in frame.columns]
+        time, *ties = BATCH_ORDER if of_a_batch else ("timestamp", "key", "value", *others)
         order = [F.col(time), rank, *map(F.col, ("partition", *ties))]
         slices = exact_partitions(frame, tasks, F.pmod(F.col("partition"), F.lit(tasks)))
         write = _Writer(kafka, job)

@@ -21,7 +21,7 @@ from streamapp.engine.operators.stateless import DropNullKeys, Filter, PassThrou
 from streamapp.errors import StreamsError
 from streamapp.runners.spark.columns import ColumnSource
 from streamapp.runners.spark.expression_columns import Kind, Translation, Typed, kind_of, only_engine
-from streamapp.runners.spark.given_columns import milliseconds
+from streamapp.runners.spark.given_columns import milliseconds, named
 from streamapp.serdes import JsonSerde
 from streamapp.state.kinds import Table, TimestampedWindow
 from streamapp.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
@@ -66,7 +66,7 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     fields = _fields(source, rows, begin)
     key = Typed(F.lit(None).cast("string"), Kind.NULL)
     if source.key is not None:
-        key = Typed(rows[source.key], kind_of(rows.schema[source.key].dataType))
+        key = Typed(named(source.key), kind_of(rows.schema[source.key].dataType))
     keep = F.lit(True)
     for step in reversed(steps):
         translation = Translation(step, key, fields)
@@ -87,7 +87,7 @@ def native_table(plan: Plan, name: str, source: ColumnSource) -> DataFrame:
     if key.kind is Kind.FLOAT:
         raise only_engine(aggregate, "its keys are floats, and Spark SQL takes 0.0 and -0.0 as one key")
     if isinstance(source.value, str):
-        keep = keep & rows[source.value].isNotNull()
+        keep = keep & named(source.value).isNotNull()
     chosen = rows.where(keep & key.column.isNotNull())
     finite = isinstance(spec.value_serde, JsonSerde)
     parts = _aggregates(aggregate, operator.aggregator, Translation(aggregate, key, fields, finite))
@@ -204,7 +204,7 @@ def _fields(source: ColumnSource, rows: DataFrame, node: SourceNode) -> dict[str
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
-    found = {name: (rows[name], rows.schema[name].dataType) for name in source.value_columns}
+    found = {name: (named(name), rows.schema[name].dataType) for name in source.value_columns}
     if isinstance(source.value, str):
         column, type_ = found[source.value]
         inner = type_.fields if isinstance(type_, StructType) else []

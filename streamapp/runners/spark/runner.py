@@ -174,7 +174,14 @@ class Run:
                 listener.reporter if listener else None,
             )
             packed = [topic in self._packed for topic in row_topics]
-            stack.enter_context(stage_settings(self._spark, packs=any(packed), rows=not all(packed)))
+            stack.enter_context(
+                stage_settings(
+                    self._spark,
+                    packs=any(packed),
+                    rows=not all(packed),
+                    row_bytes=self._inputs.largest_of(row_topics),
+                )
+            )
             stack.enter_context(raised_in_tasks())
             frame = self._input_frame(row_topics, tasks, bool(cycle))
             out = kept(frame.mapInArrow(stage, OUTPUT))

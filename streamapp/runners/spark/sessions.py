@@ -24,6 +24,10 @@ ROWS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 NO_LIMIT = str(2**31 - 1)
+BATCH_BYTES = 2**25
+"""The limit of a batch of rows, which is near the memory that a batch of small rows takes."""
+FREE_ROWS = 20_000
+"""The number of rows in a batch without a limit of bytes."""
 
 
 def spark_session(
@@ -62,7 +66,8 @@ def _start_java(options: Mapping[str, str]) -> None:
     """Starts Spark's Java, unless the process has one.
 
     The standard output of Java is the standard error of this process. Java's warnings would otherwise stand between
-    the results that a program prints (`streamapp sql --format json`).
+    the results that a program prints (`streamapp sql --format json`). Java is in no process group of this process,
+    because a SIGTERM for the whole group would end Java before `streamapp spark run` has ended its micro-batch.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -70,7 +75,9 @@ def _start_java(options: Mapping[str, str]) -> None:
     with SparkContext._lock:
         if SparkContext._gateway is None:
             conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-            SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"stdout": 2}))
+            SparkContext._ensure_initialized(
+                gateway=launch_gateway(conf, {"stdout": 2, "start_new_session": True})
+            )
 
 
 class _CtrlC:
@@ -121,18 +128,21 @@ def _local_python() -> dict[str, str]:
 
 
 @contextmanager
-def stage_settings(spark: SparkSession, *, packs: bool, rows: bool) -> Iterator[None]:
+def stage_settings(
+    spark: SparkSession, *, packs: bool, rows: bool, row_bytes: int | None = 0
+) -> Iterator[None]:
     """Gives a session the settings that a stage needs while the body runs, and then restores its own settings.
 
-    The stage gets rows of records, packs of thousands of records, or both.
+    The stage gets rows of records, packs of thousands of records, or both. ``row_bytes`` is the size of the largest
+    row, or None if nobody knows the size.
     """
     wanted = {ADAPTIVE: "false"}
-    if packs and rows:
-        wanted |= {ROWS_PER_BATCH: "2000", BYTES_PER_BATCH: str(2**25)}
+    if (packs and rows) or (rows and (row_bytes is None or row_bytes > BATCH_BYTES / FREE_ROWS)):
+        wanted |= {ROWS_PER_BATCH: "2000", BYTES_PER_BATCH: str(BATCH_BYTES)}
     else:
         # With a limit on bytes, Spark computes the size of the batch again for every row. With a list column, the time
         # grows with the square of the rows.
-        wanted |= {ROWS_PER_BATCH: "32" if packs else "20000", BYTES_PER_BATCH: NO_LIMIT}
+        wanted |= {ROWS_PER_BATCH: "32" if packs else str(FREE_ROWS), BYTES_PER_BATCH: NO_LIMIT}
     with _set(spark, wanted):
         yield
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -140,7 +141,7 @@ class SparkStream:
         self._membership = StreamingMembership(self._config, sorted(self._outside()))
         self._roll_back()
         self._find_positions(existing.keys())
-        self._query = (
+        query = (
             self._spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 1)
             .load()
@@ -148,8 +149,29 @@ class SparkStream:
             .option("checkpointLocation", self._checkpoint)
             .trigger(processingTime=f"{self._interval_ms} milliseconds")
             .foreachBatch(self._on_tick)
-            .start()
         )
+        with self._clear_errors_of_spark():
+            self._query = query.start()
+
+    @contextmanager
+    def _clear_errors_of_spark(self) -> Iterator[None]:
+        """Raises the error of the micro-batch that has failed. An error of Spark itself becomes a `StreamsError`."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except Exception as error:
+            if self._failure is not None:
+                raise self._failure from None
+            if not isinstance(error, PySparkException | Py4JJavaError):
+                raise
+            said = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+            raise StreamsError(
+                f"Spark has ended the query: {said.splitlines()[0]}. Perhaps Spark cannot read or write the checkpoint "
+                f"{self._checkpoint}. The checkpoint only counts micro-batches, so nothing is lost if you delete it or "
+                "name another folder"
+            ) from error
 
     def _roll_back(self) -> None:
         """Ends the transactions that an earlier, killed run has left open.
@@ -260,10 +282,8 @@ class SparkStream:
         Raises the error with which the query has failed.
         """
         assert self._query is not None
-        try:
+        with self._clear_errors_of_spark():
             ended = self._query.awaitTermination(seconds)
-        except Exception as error:
-            raise self._failure or error from None
         return True if ended is None else bool(ended)
 
     def stop(self) -> None:
