@@ -40,7 +40,7 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await super().on_start()
         if not self.app.client_only:
             coordinator = self._ensure_consumer()._coordinator
-            ask_while_missing(coordinator._client)
+            ask_while_missing(coordinator._client, self.on_refused)
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
             instance_id = self.app.conf.consumer_group_instance_id
