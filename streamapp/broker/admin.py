@@ -16,6 +16,7 @@ from streamapp.broker.requests import (
     ask_controller,
     at_time,
     broker_error,
+    check_shown,
     describe_topic_settings,
     find_cluster,
     list_offsets,
@@ -83,6 +84,11 @@ class KafkaAdmin:
         """Return the number of partitions of each topic; a topic that does not exist is left out."""
         found = self._metadata().topics
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
+
+    def check_shown(self, topic: str) -> None:
+        """Raise `AuthorizationError` if the topic seems not to exist because brokers hide it from this client."""
+        remedy = "Grant this client READ or WRITE on the topic, or correct the name"
+        check_shown(self._client, [topic], remedy, seconds=self._timeout)
 
     def topic_config(self, topic: str) -> dict[str, str | None]:
         """Return the settings of a topic, with those of the brokers where the topic has none of its own."""

@@ -30,6 +30,7 @@ if COMPILED:
     from streamapp.broker import _native
 
 __all__ = [
+    "READ_RIGHTS",
     "Client",
     "ColumnConsumer",
     "ConsumerEvent",
@@ -57,6 +58,12 @@ _PASSING = (
     *NO_ANSWER,
 )
 """The errors after which librdkafka reads on. `KafkaError.retriable` is False for every error of a consumer."""
+
+READ_RIGHTS = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this client READ on the group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic",
+}
+"""The rights of the members of a group, by the error that brokers give without the right."""
 
 Records = list[tuple[TopicPartition, RecordBatch]]
 """Batches with records, at most one of each partition, each in the order of offsets."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec
 
@@ -38,12 +38,14 @@ __all__ = [
     "ask_controller",
     "at_time",
     "broker_error",
+    "check_shown",
     "committed",
     "committed_of_stranger",
     "describe_brokers",
     "describe_topic_settings",
     "find_cluster",
     "list_offsets",
+    "not_shown",
     "reach",
     "refusal",
     "unreachable",
@@ -147,6 +149,10 @@ def advice(error: KafkaError, remedies: Mapping[int, str] = MappingProxyType({})
     return text and f". {text}"
 
 
+_CHECK_CERTIFICATE = (
+    "Check that an authority of ssl.ca.location has signed the certificate of the brokers, and that the certificate "
+    "has not expired and has the host name of the address."
+)
 _NO_RIGHT = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -177,8 +183,9 @@ def unreachable(settings: Mapping[str, Any], error: KafkaError) -> BrokerError:
     'Kafka cannot be reached at kafka:9092 with PLAINTEXT (Local: Broker transport f'
     """
     servers, protocol = settings["bootstrap.servers"], settings.get("security.protocol", "PLAINTEXT")
+    check = _CHECK_CERTIFICATE if "certificate verify failed" in error.str() else CHECK_KAFKA
     return BrokerError(
-        f"Kafka cannot be reached at {servers} with {protocol} ({error.str()}). {CHECK_KAFKA} This command starts a "
+        f"Kafka cannot be reached at {servers} with {protocol} ({error.str()}). {check} This command starts a "
         "local Kafka: streamapp broker start"
     )
 
@@ -398,6 +405,31 @@ def describe_brokers(
         resource = ConfigResource(ConfigResource.Type.BROKER, str(id))
         ((_, found[id]),) = ask(admin.describe_configs, [resource], seconds=seconds).items()
     return found
+
+
+def check_shown(admin: LastingAdmin, topics: Collection[str], remedy: str, *, seconds: float) -> None:
+    """Raises `AuthorizationError` with ``remedy`` if brokers hide topics from the client for lack of a right.
+
+    A list of all topics lacks hidden topics, as if they did not exist. Only a request by name tells the difference.
+    """
+    if not topics:
+        return
+    answers = ask(admin.describe_topics, TopicCollection(sorted(topics)), seconds=seconds)
+    errors = {name: answer.exception() for name, answer in answers.items()}
+    code = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    hidden = [
+        n for n, exc in errors.items() if isinstance(exc, KafkaException) and exc.args[0].code() == code
+    ]
+    if hidden:
+        raise not_shown(hidden, remedy)
+
+
+def not_shown(topics: Collection[str], remedy: str) -> BrokerError:
+    """The exception for topics that brokers hide from the client for lack of a right."""
+    error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    several = "s" if len(topics) > 1 else ""
+    text = f"brokers do not show the topic{several} {', '.join(topics)} to this client: Topic authorization failed"
+    return broker_error(text, error, {error.code(): remedy})
 
 
 def describe_topic_settings(

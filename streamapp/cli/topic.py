@@ -267,8 +267,10 @@ def _check_settings(name: str, wanted: Mapping[str, str], present: Mapping[str, 
 
 
 def _partitions(settings: KafkaSettings, name: str) -> range:
-    counts = KafkaAdmin(settings).partition_counts([name])
+    admin = KafkaAdmin(settings)
+    counts = admin.partition_counts([name])
     if name not in counts:
+        admin.check_shown(name)
         raise BrokerError(
             f"there is no topic {name} at {settings.bootstrap_servers}; create it with: streamapp topic create {name}"
         )

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp._base.failpoints import hit
-from streamapp.broker.consumer import committed_metadata
+from streamapp.broker.consumer import READ_RIGHTS, committed_metadata
 from streamapp.broker.requests import committed
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
@@ -26,8 +26,7 @@ __all__ = ["OutputCommits"]
 logger: logging.Logger = logging.getLogger(__name__)
 
 _FINAL = {
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this client READ on the group",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client READ on the topic",
+    **READ_RIGHTS,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant this client WRITE on the transactional ids that begin "
     "with the name of the consumer (streamapp acls)",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "Make transaction_timeout_ms smaller than transaction.max.timeout.ms of "

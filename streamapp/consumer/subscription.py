@@ -16,11 +16,11 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.batches import split
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.consumer import check_size, committed_metadata
+from streamapp.broker.consumer import READ_RIGHTS, check_size, committed_metadata
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.refused import UNKNOWN, remedy_for
-from streamapp.broker.requests import LastingAdmin, committed, list_offsets
+from streamapp.broker.requests import LastingAdmin, broker_error, committed, list_offsets
 from streamapp.consumer.commits import Commits
 from streamapp.consumer.consume_options import ConsumeOptions
 from streamapp.consumer.dispatcher import Dispatcher
@@ -270,7 +270,8 @@ class Subscription:
             self._removed[TopicPartition(event.topic(), event.partition())] = event.offset()
             return
         if error.fatal() or error.code() in _REFUSED:
-            raise BrokerError(f"{self._options.name} cannot go on reading: {error.str()}")
+            text = f"{self._options.name} cannot go on reading: {error.str()}"
+            raise broker_error(text, error, READ_RIGHTS)
         logger.warning("%s: %s", self._options.name, error.str())
 
     def _go_on_where_there_are_records(self) -> None:

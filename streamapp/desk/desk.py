@@ -502,9 +502,10 @@ def _offsets(config: StreamsConfig, topic: str) -> dict[TopicPartition, range]:
     admin = KafkaAdmin(settings_of(config))
     count = admin.partition_counts([topic]).get(topic)
     if count is None:
+        admin.check_shown(topic)
         raise StreamsError(
-            f"there is no topic {topic} at {settings_of(config).bootstrap_servers}, or this client may not see it. "
-            "Check dead_letter_queue_topic and the address. On a cluster with an authorizer, grant READ on the topic"
+            f"there is no topic {topic} at {settings_of(config).bootstrap_servers}. Check dead_letter_queue_topic and "
+            "the address"
         )
     partitions = [TopicPartition(topic, number) for number in range(count)]
     starts, ends = admin.log_start_offsets(partitions), admin.log_end_offsets(partitions)

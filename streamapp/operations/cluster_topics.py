@@ -63,6 +63,7 @@ class ClusterTopics:
         """The partitions of a topic. Raises `StreamsError` if there is no such topic."""
         found = self._admin.topics().get(topic)
         if found is None:
+            self._admin.check_shown(topic)
             raise StreamsError(
                 f"there is no topic {topic} at {self._servers}: `streamapp topic list` shows the topics"
             )

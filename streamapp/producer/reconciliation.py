@@ -295,6 +295,7 @@ def _records(
     admin = KafkaAdmin(settings)
     count = admin.partition_counts([topic]).get(topic)
     if count is None:
+        admin.check_shown(topic)
         raise BrokerError(f"there is no topic {topic} at {settings.bootstrap_servers}")
     partitions = [TopicPartition(topic, number) for number in range(count)]
     ends = _settled_ends(admin, partitions)

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RdTopicPartition
 
-from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin
+from streamapp.broker.requests import NO_TIMEOUT, LastingAdmin, advice
 from streamapp.records import TopicPartition
 
 __all__ = ["Purge"]
@@ -28,6 +28,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 _ANSWER_SECONDS = 60.0
 """The longest time that the next request waits for the answer to the last one."""
+_RIGHT = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client DELETE on the topic"}
 
 
 class Purge:
@@ -76,7 +77,8 @@ class Purge:
             try:
                 self._purged[TopicPartition(tp.topic, tp.partition)] = future.result().low_watermark
             except KafkaException as exc:
-                self._tell(tp.topic, exc.args[0].str())  # the next purge tries again
+                error = exc.args[0]
+                self._tell(tp.topic, error.str() + advice(error, _RIGHT))  # the next purge tries again
         self._asked = {}
 
     def _tell(self, topic: str, why: str) -> None:

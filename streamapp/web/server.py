@@ -229,11 +229,6 @@ class GuardedWeb(Web):  # type: ignore[misc]
             return
         self._access.check_address(conf.web_bind)
         _advertise(conf, encrypted=self._access.encrypts or conf.web_ssl_context is not None)
-        if not is_loopback(conf.web_bind) and conf.canonical_url.scheme != "https":
-            logger.warning(
-                "the web server listens at %s without TLS: other machines can read logins (docs/security.md)",
-                conf.web_bind,
-            )
 
     async def check_port(self) -> None:
         """Raises `OSError` if the server cannot listen on its port.
@@ -251,6 +246,16 @@ class GuardedWeb(Web):  # type: ignore[misc]
 
     async def on_start(self) -> None:
         self.prepare()
+        conf = self.app.conf
+        if (
+            conf.web_transport.scheme == "tcp"
+            and not is_loopback(conf.web_bind)
+            and conf.canonical_url.scheme != "https"
+        ):
+            logger.warning(
+                "the web server listens at %s without TLS: other machines can read logins (docs/security.md)",
+                conf.web_bind,
+            )
         await super().on_start()
 
     def _new_transport_tcp(self) -> web.TCPSite:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamapp.broker.requests import NO_TIMEOUT, ask
+from streamapp.broker.requests import NO_TIMEOUT, ask, unreachable
 
 
 def test_what_is_not_answered_in_time_is_a_kafka_error_and_the_rest_is_there() -> None:
@@ -34,3 +34,13 @@ def test_a_client_may_go_while_its_request_is_under_way() -> None:
     (answer,) = ask(client.describe_consumer_groups, ["flights"], seconds=0.1).values()
     del client
     assert answer.exception() is not None
+
+
+def test_a_certificate_that_cannot_be_verified_has_other_causes_than_the_authority() -> None:
+    """librdkafka names only the authority, also for a certificate that has expired, or of another host."""
+    text = (
+        "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: verify ssl.ca.location"
+    )
+    said = str(unreachable({"bootstrap.servers": "kafka:9093"}, KafkaError(KafkaError._SSL, text)))
+    assert "has not expired" in said
+    assert "has the host name of the address" in said

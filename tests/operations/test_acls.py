@@ -400,16 +400,21 @@ def test_a_reset_needs_the_rights_that_the_page_names(guarded: Guarded, tmp_path
             {**group, "resource": "topic", "name": f"{reference.cluster.id}-counts-{kind}"}
             for kind in ("repartition", "changelog")
         ]
-        for allowed, said in (
-            ([], f"{reference.cluster.id}-backfill"),
-            ([backfill], f"{reference.cluster.id}-counts-changelog"),
-            (internal, f"the consumer group {reference.cluster.id} could not be deleted"),
+        for allowed, said, right in (
+            ([], f"{reference.cluster.id}-backfill", "READ on the group"),
+            ([backfill], f"{reference.cluster.id}-counts-changelog", "DELETE on the topic"),
+            (
+                internal,
+                f"the consumer group {reference.cluster.id} could not be deleted",
+                "DELETE on the group",
+            ),
         ):
             if allowed:
                 reference.allow(allowed)
             refused = reference.run("reset", "--yes")
             assert refused.returncode == 1
             assert said in refused.stderr
+            assert f"Grant this client {right}" in refused.stderr
         reference.allow([group])
         done = reference.run("reset", "--yes")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
+from faust.web.drivers.aiohttp import Web
 
 from streamapp._base.worker_client import open_worker
 from streamapp.app import App
@@ -396,6 +397,18 @@ def test_a_worker_does_not_listen_elsewhere_without_users(
     for name, value in ENVIRON.items():
         monkeypatch.setenv(name, value)
     app().web.prepare()
+
+
+async def test_a_worker_warns_once_of_a_server_without_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in ENVIRON.items():
+        monkeypatch.setenv(name, value)
+    app = App("t", topology=passing, datadir=tmp_path, bootstrap_servers="localhost:1", web_bind="0.0.0.0")
+    monkeypatch.setattr(Web, "on_start", lambda self: asyncio.sleep(0))
+    app.web.prepare()  # as at the start of the worker
+    await app.web.on_start()
+    assert sum("without TLS" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,9 @@ class Cluster:
         logs = "\n".join(f"--- {worker.log.name}\n{worker.text()[-3000:]}" for worker in self.workers)
         return f"{self.totals()} of {self.produced}\n{logs}"
 
-    def committed(self, topic: str | None = None) -> int:
+    def committed(self, topic: str | None = None, partitions: int = PARTITIONS) -> int:
         """The sum of the group's offsets in a topic (default: the source)."""
-        asked = [TopicPartition(topic or self.source, p) for p in range(PARTITIONS)]
+        asked = [TopicPartition(topic or self.source, p) for p in range(partitions)]
         return sum(max(tp.offset, 0) for tp in self._group.committed(asked, timeout=10))
 
     def first_offsets(self, topic: str) -> list[int]:

@@ -62,7 +62,7 @@ async def test_a_member_gets_the_partitions_of_a_topic_that_comes_after_its_join
     await consumer.start()
     consumer.subscribe([topic])
     try:
-        ask_while_missing(consumer._client, pause=0.05)
+        ask_while_missing(consumer._client, raises, pause=0.05)
         await consumer._client.force_metadata_update()
         assert consumer.assignment() == set()
         assert missing_topics(consumer._client) == [topic]
@@ -73,6 +73,10 @@ async def test_a_member_gets_the_partitions_of_a_topic_that_comes_after_its_join
                 await asyncio.sleep(0.05)
     finally:
         await consumer.stop()
+
+
+def raises(error: StreamsError) -> None:
+    raise error
 
 
 class Admin:

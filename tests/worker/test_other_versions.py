@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from streamapp.engine.metadata import RememberedTimes, metadata_of
 
@@ -206,4 +207,37 @@ def test_a_new_version_may_follow_the_old_one_at_once_under_the_same_name(cluste
     assert first.terminate() == 0
     second = cluster.start("other", VERSION="none", **env)
     second.wait_for("tasks run here", 40)
+    assert second.terminate() == 0
+
+
+def test_a_new_version_under_the_same_name_may_read_more_topics_or_fewer(cluster: Cluster) -> None:
+    """With the assignment of the old version, nobody read a further topic of the new version, and the worker was ready.
+    A topic that the new version did not read ended the worker."""
+    env = {"app": "versions_app", "INSTANCE": "a", "SESSION_MS": "60000", "WEB_PORT": str(free_port())}
+    more = f"{cluster.source}-more"
+    cluster.create(more)
+    cluster.feed(100, topic=more)
+    for number, (version, read) in enumerate((("none", 0), ("wide", 100), ("none", 100))):
+        cluster.feed(100)
+        worker = cluster.start(f"{version}-{number}", VERSION=version, **env)
+        worker.wait_for("tasks run here", 40)
+        until(lambda: cluster.committed() >= cluster.produced, 60.0, cluster.story)
+        until(lambda read=read: cluster.committed(more) == read, 60.0, cluster.story)
+        assert worker.terminate() == 0
+
+
+def test_a_worker_with_a_name_reads_the_new_partitions_of_a_topic(cluster: Cluster) -> None:
+    """With the assignment from before the restart, nobody read them."""
+    env = {"app": "versions_app", "INSTANCE": "a", "SESSION_MS": "60000", "WEB_PORT": str(free_port())}
+    first = cluster.start(VERSION="none", **env)
+    cluster.feed(100)
+    until(lambda: cluster.committed() >= cluster.produced, 60.0, cluster.story)
+    assert first.terminate() == 0
+    (grown,) = cluster.admin.create_partitions([NewPartitions(cluster.source, 8)]).values()
+    grown.result()
+    cluster.producer = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": "murmur2_random"})
+    cluster.feed(100)
+    second = cluster.start(VERSION="none", **env)
+    second.wait_for("tasks run here", 40)
+    until(lambda: cluster.committed(partitions=8) >= cluster.produced, 60.0, cluster.story)
     assert second.terminate() == 0

@@ -23,6 +23,10 @@ def topology(version: str, source: str, sink: str) -> StreamsBuilder:
     if version == "none":
         builder.stream(source).foreach(lambda key, value: None)
         return builder
+    if version == "wide":
+        builder.stream(source).foreach(lambda key, value: None)
+        builder.stream(f"{source}-more").foreach(lambda key, value: None)
+        return builder
     if version.startswith("rekeyed"):
         stream = builder.stream(source)
         if version == "rekeyed-later":

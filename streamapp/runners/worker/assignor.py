@@ -13,7 +13,7 @@ workers of all standbys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from streamapp.records import TopicPartition
@@ -51,10 +51,6 @@ class StreamsAssignor(AgentAssignor):
         """
         self.twin: str | None = None
         """The address of another worker with the process id of this one, because a state folder was copied."""
-        self.outdated: bool = False
-        """True if ``conflict`` or ``twin`` may come from an earlier assignment, so that the member has asked for
-        another one."""
-
         self.subscribed: frozenset[str] = frozenset()
         """The topics to which this member has subscribed at its last join."""
 
@@ -82,23 +78,26 @@ class StreamsAssignor(AgentAssignor):
     def _roles(self) -> Mapping[str, str]:
         return self.app.streams.plan.topic_roles  # type: ignore[no-any-return]
 
+    def _read(self, topics: set[str]) -> Iterable[str]:
+        """The topics of the member, with the number of partitions and the role of each topic of the topology."""
+        yield from topics
+        yield self._names
+        yield from (f"{topic} {role}" for topic, role in self._roles.items())
+        yield from (f"{topic} {count}" for topic, count in self.app.streams.source_partitions().items())
+
     def on_assignment(self, assignment: Any) -> None:
-        super().on_assignment(assignment)
         metadata = MemberMetadata.loads(self._decompress(assignment.user_data))
-        before = self.conflict or self.twin
         told = metadata.streams or {}
         self.placed = frozenset(told.get("placed", told.get("roles", ())))
-        self.conflict, self.twin = _conflict(self._roles, metadata), (metadata.streams or {}).get("twin")
-        # A static member may get an assignment from before its restart, perhaps with its own earlier version.
-        named = self.app.streams.config.group_instance_id is not None
-        self.outdated = named and (self.conflict or self.twin) is not None and before is None
+        self.conflict, self.twin = _conflict(self._roles, metadata), told.get("twin")
+        super().on_assignment(assignment)
         streams = _understood(metadata, self._names)
         self.standbys = {TaskId.parse(task): False for task in streams.get("standby", ())}
         self.standbys.update((TaskId.parse(task), True) for task in streams.get("warmup", ()))
         self._copies = {TaskId.parse(task): tuple(urls) for task, urls in streams.get("copies", {}).items()}
-        if self.outdated:
-            logger.info("the assignment may be from before a restart; the worker asks for a new one")
-            self._ask_anew()
+
+    def _doubts(self, metadata: MemberMetadata) -> bool:
+        return super()._doubts(metadata) or (self.conflict or self.twin) is not None
 
     @property
     def unread(self) -> frozenset[str]:

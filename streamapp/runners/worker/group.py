@@ -17,9 +17,10 @@ from typing import Any
 from aiokafka.errors import Cancelled, InconsistentGroupProtocolError, KafkaError, UnknownError
 from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import KafkaError as KafkaCode
 
 from streamapp._base.counted import counted
-from streamapp.broker.requests import LastingAdmin, ask
+from streamapp.broker.requests import LastingAdmin, ask, not_shown
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.runners.worker.clients import GRANTS
 
@@ -94,8 +95,10 @@ def missing_topics(client: Any) -> list[str]:
     return sorted(topic for topic in list(client._topics) if not client.cluster.partitions_for_topic(topic))
 
 
-def ask_while_missing(client: Any, pause: float = 1.0) -> None:
+def ask_while_missing(client: Any, refused: Callable[[StreamsError], None], pause: float = 1.0) -> None:
     """Makes an aiokafka client ask brokers again after ``pause`` seconds while a subscribed topic has no partitions.
+
+    Calls ``refused`` if brokers hide a topic, because the client has no right on the topic.
 
     Brokers learn of a new topic one after the other, and the client asks any of them. A leader of the group that does
     not see a topic assigns none of its partitions. aiokafka alone asks again after ``metadata_max_age_ms``. A changed
@@ -114,7 +117,9 @@ def ask_while_missing(client: Any, pause: float = 1.0) -> None:
     def look(_: Any) -> None:
         nonlocal next_question, asked
         missing = missing_topics(client)
-        if not missing:
+        if hidden := sorted(client.cluster.unauthorized_topics.intersection(missing)):
+            refused(not_shown(hidden, GRANTS[KafkaCode.TOPIC_AUTHORIZATION_FAILED]))
+        elif not missing:
             asked = 0
         elif next_question is None:
             next_question = loop.call_later(pause, ask_again)

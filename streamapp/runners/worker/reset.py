@@ -11,9 +11,15 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker.consumer_groups import check_at_rest, look_at_group, read_committed_offsets
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask, ask_controller, find_cluster
+from streamapp.broker.requests import (
+    REQUEST_SECONDS,
+    LastingAdmin,
+    ask,
+    ask_controller,
+    broker_error,
+    find_cluster,
+)
 from streamapp.config import StreamsConfig
-from streamapp.errors import BrokerError
 from streamapp.records import TopicPartition
 from streamapp.runners.connection import client_of
 from streamapp.runners.worker.agents.topics import changelogs_of_agents, regrouped_by_agents, topics_of_agents
@@ -23,6 +29,10 @@ from streamapp.topology.plan import Plan
 __all__ = ["Reset", "plan_reset"]
 
 _SECONDS = 30.0
+_RIGHTS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client DELETE on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant this client DELETE on the group",
+}
 
 
 @dataclass(frozen=True)
@@ -150,4 +160,5 @@ def _passes(result: Callable[[], object], what: str, absent: int) -> None:
         result()
     except KafkaException as exc:
         if exc.args[0].code() != absent:
-            raise BrokerError(f"{what} could not be deleted: {exc.args[0].str()}") from exc
+            text = f"{what} could not be deleted: {exc.args[0].str()}"
+            raise broker_error(text, exc.args[0], _RIGHTS) from exc

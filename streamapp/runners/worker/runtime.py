@@ -343,11 +343,9 @@ class StreamsRuntime(WorkerView):
             await self._settle(self._plane.revoke())
 
     async def on_assigned(self, assigned: Iterable[TopicPartition], generation: int) -> None:
-        if self._plane is None or self._stopping:
-            return
+        if self._plane is None or self._stopping or self._app.assignor.outdated:
+            return  # after an outdated assignment, the next one decides
         if (conflict := self._app.assignor.conflict) is not None:
-            if self._app.assignor.outdated:
-                return  # the next assignment decides
             self._on_failure(
                 TopologyError(
                     f"tasks that read {conflict} have other stores or repartition topics in this version of the "
@@ -457,6 +455,11 @@ class StreamsRuntime(WorkerView):
         return self._plane
 
     # Questions of the control plane.
+
+    def source_partitions(self) -> Mapping[str, int]:
+        """The numbers of partitions of the topics that tasks read, as this worker knows them."""
+        known = {} if self._topics is None else self._topics.partitions
+        return {topic: known[topic] for topic in self._source_names & known.keys()}
 
     def is_source(self, topic: str) -> bool:
         return topic in self._source_names

@@ -1,8 +1,11 @@
-"""Static membership (KIP-345), for the case that two processes claim the same ``group_instance_id``.
+"""Static membership (KIP-345): two processes with the same ``group_instance_id``, and assignments of earlier versions.
 
 The protocol says that a process must end when another process has replaced it. But aiokafka then forgets its member id
 and joins as the same instance again. This join would replace the other process, which would do the same, without end.
 With `hold_identity`, the process that was replaced learns that it was replaced, and its worker ends.
+
+Brokers give a static member that comes back its assignment from before. If an earlier version of the application has
+read other topics, aiokafka fails at these topics. With `pass_over_earlier`, the member asks for another assignment.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiokafka.coordinator.protocol import ConsumerProtocol
+
 from streamapp.errors import StreamsError
 
-__all__ = ["FencedInstanceError", "hold_identity"]
+__all__ = ["FencedInstanceError", "hold_identity", "pass_over_earlier"]
 
 _FENCED_INSTANCE_ID = 82
 
@@ -60,3 +65,20 @@ def hold_identity(coordinator: Any, instance_id: str, fenced: Callable[[FencedIn
     coordinator.reset_generation = reset_generation
     coordinator._do_rejoin_group = do_rejoin_group
     coordinator._send_req = send_req
+
+
+def pass_over_earlier(coordinator: Any, ask_anew: Callable[[], None]) -> None:
+    """Makes an aiokafka coordinator refuse an assignment with topics that it does not read, and call ``ask_anew``.
+
+    The coordinator then has no assignment, and joins again.
+    """
+    complete = coordinator._on_join_complete
+
+    async def on_join_complete(generation: int, member_id: str, protocol: str, assignment: bytes) -> None:
+        topics = {topic for topic, _ in ConsumerProtocol.ASSIGNMENT.decode(assignment).assignment}
+        if topics <= coordinator._subscription.subscription.topics:
+            await complete(generation, member_id, protocol, assignment)
+        else:
+            ask_anew()
+
+    coordinator._on_join_complete = on_join_complete

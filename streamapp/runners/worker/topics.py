@@ -11,20 +11,30 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp._base.counted import counted
-from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, ask_controller, describe_brokers
+from streamapp.broker.requests import (
+    REQUEST_SECONDS,
+    LastingAdmin,
+    ask_controller,
+    broker_error,
+    check_shown,
+    describe_brokers,
+)
 from streamapp.engine.store_notes import check_stores, latest_edition, noted_changelogs
-from streamapp.errors import BrokerError, TopologyError
+from streamapp.errors import TopologyError
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_changelogs, check_not_anew, ids_of
 from streamapp.runners.first_offsets import first_new_partitions
 from streamapp.runners.lost_offsets import OffsetCheck, check_repartition_topics
-from streamapp.runners.worker.clients import consumer_settings, find_committed, find_topics
+from streamapp.runners.worker.clients import GRANTS, consumer_settings, find_committed, find_topics
 from streamapp.runners.worker.leftovers import check_nothing_left, check_readable
 from streamapp.topology.plan import Plan, Subtopology
 
 __all__ = ["Topics", "create_topics", "existing_topics", "offset_check", "prepare_topics"]
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+_NO_RIGHT = KafkaError.TOPIC_AUTHORIZATION_FAILED
+_CREATE = "Grant this client CREATE on the topic: `streamapp acls` lists all rights"
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,14 @@ def prepare_topics(plan: Plan, admin: LastingAdmin, timeout: float = 60.0) -> To
     - Tables have rows, but another tool has set offsets of the group, or some offsets are lost.
     - A store would read rows that another definition has written.
     - An earlier version has left records in a repartition topic that no operator reads now, or reads with other serdes.
+
+    Raises `AuthorizationError` if brokers hide a topic of the application from this client.
     """
     # Offsets come before topics here. Another worker that starts now creates topics first and commits later.
     positions = _committed(plan, existing_topics(plan, admin, timeout), timeout)
     committed = {tp.topic for tp, (offset, _) in positions.items() if offset > 0}
     existing = existing_topics(plan, admin, timeout)
+    check_shown(admin, _named_topics(plan) - existing.keys(), GRANTS[_NO_RIGHT], seconds=timeout)
     missing = sorted(topic for topic in plan.source_topics if topic not in existing)
     if missing:
         raise TopologyError(f"the source {_absent(missing, plan)}")
@@ -124,12 +137,23 @@ def offset_check(plan: Plan, admin: LastingAdmin, timeout: float) -> OffsetCheck
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:
     """Raises `TopologyError` for missing output topics, unless the brokers create topics automatically."""
-    outputs = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-    if plan.config.dead_letter_queue_topic is not None:
-        outputs.add(plan.config.dead_letter_queue_topic)
-    missing = sorted(outputs - known.keys())
+    missing = sorted(_output_topics(plan) - known.keys())
     if missing and not _creates_topics(admin, find_topics(plan.config, admin, timeout).brokers):
         raise TopologyError(f"the output {_absent(missing, plan)}")
+
+
+def _output_topics(plan: Plan) -> set[str]:
+    outputs = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
+    return (
+        outputs
+        if plan.config.dead_letter_queue_topic is None
+        else outputs | {plan.config.dead_letter_queue_topic}
+    )
+
+
+def _named_topics(plan: Plan) -> set[str]:
+    """All topics of the application, except those of patterns, and those that a function chooses."""
+    return {*plan.source_topics, *(topic.name for topic in plan.internal_topics), *_output_topics(plan)}
 
 
 def _absent(topics: Sequence[str], plan: Plan) -> str:
@@ -257,4 +281,5 @@ def create_topics(admin: LastingAdmin, topics: Iterable[NewTopic], timeout: floa
         except KafkaException as exc:
             error: KafkaError = exc.args[0]
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise BrokerError(f"the topic {name} could not be created: {error.str()}") from exc
+                text = f"the topic {name} could not be created: {error.str()}"
+                raise broker_error(text, error, {_NO_RIGHT: _CREATE}) from exc

@@ -29,14 +29,14 @@ def describe(builder: StreamsBuilder) -> None:
 
 
 def assigned(assignor: Any, url: str, **streams: Any) -> ConsumerProtocolMemberAssignment:
-    """No partitions, to a member at that address."""
+    """No partitions, to a member at that address, after its last subscription."""
     metadata = MemberMetadata(
         assignment=ClientAssignment(actives={}, standbys={}),
         url=url,
         changelog_distribution={},
         external_topic_distribution={},
         topic_groups={},
-        streams=streams,
+        streams={"reads": assignor._reads, **streams},
     )
     return ConsumerProtocolMemberAssignment(0, [], assignor._compress(metadata.dumps()))
 
@@ -418,6 +418,40 @@ def test_a_named_member_asks_again_before_it_believes_in_another_version() -> No
     ):
         assignor.on_assignment(assigned(assignor, url, roles=leader))
         assert (assignor.outdated, rejoins) == (outdated, asked)
+
+
+@pytest.mark.parametrize("name", ["a", None])
+def test_a_named_member_asks_again_if_its_assignment_answers_another_subscription(name: str | None) -> None:
+    """Nobody read the further topics of a new version."""
+    config = StreamsConfig("doubting", group_instance_id=name)
+    assignor: Any = App("doubting", topology=describe, config=config).assignor
+    url, roles = str(assignor._url), assignor.app.streams.plan.topic_roles
+    rejoins: list[int] = []
+    assignor.app.streams.rejoin = lambda: rejoins.append(assignor._moved)
+    assignor.metadata({"in"})
+    earlier = assigned(assignor, url, roles=roles)
+    assignor.metadata({"in", "more"})
+    for answer, outdated in (
+        (earlier, True),
+        (earlier, False),  # the answer of a leader that runs
+        (assigned(assignor, url, roles=roles), False),
+    ):
+        assignor.on_assignment(answer)
+        assert assignor.outdated == (outdated and name is not None)
+    assert rejoins == ([1] if name else [])
+    assignor.metadata({"in"})
+    assignor.on_assignment(earlier)
+    assert not assignor.outdated
+
+
+def test_the_digest_of_a_subscription_has_the_numbers_of_partitions() -> None:
+    assignor: Any = App("growing", topology=describe).assignor
+    digests = []
+    for number in (4, 8, 4):
+        assignor.app.streams.source_partitions = lambda number=number: {"in": number}
+        assignor.metadata({"in"})
+        digests.append(assignor._reads)
+    assert digests[0] == digests[2] != digests[1]
 
 
 def test_the_roles_of_topics_follow_stores_and_repartition_topics() -> None:

@@ -339,6 +339,7 @@ def test_a_purge_that_brokers_refuse_is_tried_again_and_told_once(
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
         "records of app-windows-changelog that are not needed any more could not be deleted"
     ]
+    assert caplog.records[0].getMessage().endswith("Grant this client DELETE on the topic")
 
 
 def test_a_task_after_another_is_restored_the_shortest_first(broker: Broker) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from faust.types import TP
@@ -62,6 +62,8 @@ WAITS_REMEDY = (
     "time, give each kind of worker an App with an id of its own, or topics and tables of its own, none of them global"
 )
 
+_OUTDATED = "the assignment may be from before a restart; the worker asks for a new one"
+
 
 def waits(leader: str) -> str:
     """The message of a worker whose agents wait for the version of the leader."""
@@ -78,8 +80,9 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     and count as members of the same version.
 
     ``streams`` of a subscription has ``moved``. This number begins with 0 at the member's start, and `_ask_anew` raises
-    it, so that the subscription changes. The entry ``globals`` is true if the member's agents have global tables. A
-    worker with a topology also gives these entries of ``streams``:
+    it, so that the subscription changes. The entry ``globals`` is true if the member's agents have global tables. The
+    entry ``reads`` is a digest of the member's topics. With a topology, the digest also has their numbers of partitions
+    and their roles. A worker with a topology also gives these entries of ``streams``:
 
     - ``rack``, the member's rack;
     - ``offsets``, the changelog offset of the member's state by task, as the sum over the task's stores;
@@ -88,7 +91,8 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     - ``roles``, the `Plan.topic_roles` of the member;
     - ``process``, the id in the member's state folder, which is a part of its transactional id.
 
-    The leader is the member that divides the tasks among the members. ``streams`` of an assignment has these entries:
+    The leader is the member that divides the tasks among the members. ``streams`` of an assignment also has the entry
+    ``reads``, as the member's subscription had it. With a topology, an assignment has these entries, too:
 
     - ``standby`` and ``warmup``, the tasks of which the member keeps a standby or a warm-up;
     - ``copies``, the addresses of the workers with a copy, by task;
@@ -103,8 +107,7 @@ class MemberMetadata(ClientMetadata, serializer="json", include_metadata=False, 
     ``names``, and gives these members no standbys and no warm-ups.
 
     If a topic of both versions has another role in the other version, the leader gives the member no tasks, and the
-    member ends. (A static member first asks once anew, because its assignment may be from before its restart.) Members
-    of earlier releases lack ``names`` or ``roles``, and count as members of the same version.
+    member ends. Members of earlier releases lack ``names`` or ``roles``, and count as members of the same version.
     """
 
     agents: str = ""
@@ -121,13 +124,18 @@ class AgentAssignor(PartitionAssignor):
         """The members of another version, whose agents need other topics."""
         self.waits_for: str | None = None
         """The address of a leader of another version, for which the agents of this worker wait. None: they do not."""
+        self._reads = ""
+        """The digest of what this member reads."""
+        self._doubted = False
+        self.outdated: bool = False
+        """True if the assignment may come from before a restart, so that the member has asked for another one."""
 
     @property
     def _metadata(self) -> MemberMetadata:
         return MemberMetadata(
             **super()._metadata.asdict(),
             agents=self._agents,
-            streams={"moved": self._moved, "globals": self._has_globals},
+            streams={"moved": self._moved, "globals": self._has_globals, "reads": self._reads},
         )
 
     @property
@@ -153,9 +161,26 @@ class AgentAssignor(PartitionAssignor):
         waited_for, self.waits_for = self.waits_for, metadata.streams.get("waits_for")
         if self.waits_for not in (None, waited_for):
             logger.warning("%s. %s", waits(self.waits_for), WAITS_REMEDY)
+        # A static member may get an assignment from before its restart, perhaps of its own earlier version.
+        named = self.app.conf.consumer_group_instance_id is not None
+        before, self._doubted = self._doubted, self._doubts(metadata)
+        self.outdated = named and self._doubted and not before
+        if self.outdated:
+            logger.info("%s", _OUTDATED)
         if moved:
             logger.info("the address of this worker has changed; the worker tells the group")
+        if moved or self.outdated:
             self._ask_anew()
+
+    def _doubts(self, metadata: MemberMetadata) -> bool:
+        """True if an assignment does not answer the last subscription, or if the leader does not tell, because it runs
+        an earlier release."""
+        return metadata.streams.get("reads") != self._reads
+
+    def refuse(self) -> None:
+        """Asks for another assignment in place of one that has topics to which this member does not subscribe."""
+        logger.info("%s", _OUTDATED)
+        self._ask_anew()
 
     def _list_own_changelogs(self) -> None:
         """Lists the changelogs of this worker's tables as changelogs, for pages that look for the worker of a key.
@@ -185,8 +210,13 @@ class AgentAssignor(PartitionAssignor):
             topic for topic in topics if topic.endswith("-repartition") and not self._is_of_tasks(topic)
         }
         names = regrouped.union(topics_of_agents(self.app), changelogs_of_agents(self.app))
-        self._agents = hashlib.blake2s("\n".join(sorted(names)).encode(), digest_size=8).hexdigest()
+        self._agents = _digest(names)
+        self._reads = _digest(self._read(topics))
         return super().metadata(topics)
+
+    def _read(self, topics: set[str]) -> Iterable[str]:
+        """The parts of `_reads`, in any order."""
+        return topics
 
     def _is_of_tasks(self, topic: str) -> bool:
         """True if another assignor places the topic."""
@@ -209,10 +239,11 @@ class AgentAssignor(PartitionAssignor):
                 ", ".join(sorted(told[member].url for member in reduced)),
             )
         answers = super()._perform_assignment(cluster, {**member_metadata, **reduced})
-        for member in reduced:
-            answer = answers[member]
+        for member, answer in answers.items():
             metadata = MemberMetadata.loads(self._decompress(answer.user_data))
-            metadata.streams = {**metadata.streams, "waits_for": str(self._url)}
+            metadata.streams = {**metadata.streams, "reads": told[member].streams.get("reads")}
+            if member in reduced:
+                metadata.streams["waits_for"] = str(self._url)
             answers[member] = type(answer)(
                 answer.version, answer.assignment, self._compress(metadata.dumps())
             )
@@ -275,3 +306,7 @@ class AgentAssignor(PartitionAssignor):
             for topic in [topic for topic in standbys if topic not in known]:
                 del standbys[topic]
         return super()._protocol_assignments(assignments, *distributions)
+
+
+def _digest(names: Iterable[str]) -> str:
+    return hashlib.blake2s("\n".join(sorted(names)).encode(), digest_size=8).hexdigest()

@@ -18,7 +18,7 @@ from streamapp.runners.worker.group import (
     missing_topics,
     watch_membership,
 )
-from streamapp.runners.worker.static import hold_identity
+from streamapp.runners.worker.static import hold_identity, pass_over_earlier
 
 __all__ = ["AgentConsumerThread"]
 
@@ -40,12 +40,13 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await super().on_start()
         if not self.app.client_only:
             coordinator = self._ensure_consumer()._coordinator
-            ask_while_missing(coordinator._client)
+            ask_while_missing(coordinator._client, self.on_refused)
             close_while_joining(coordinator)
             self.add_future(watch_membership(coordinator, self.on_refused, asyncio.sleep))
             instance_id = self.app.conf.consumer_group_instance_id
             if instance_id is not None:
                 hold_identity(coordinator, instance_id, self.on_refused)
+                pass_over_earlier(coordinator, self.app.assignor.refuse)
 
     def _crash(self, reason: BaseException) -> None:
         """Notes the crash of another service, after which this thread serves on until the worker stops it.
