@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer
 
-from streamapp._base import failpoints
 from streamapp._base.counted import counted
-from streamapp.broker.admin import KafkaAdmin, TopicSpec
+from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.librdkafka import opening
-from streamapp.broker.refused import CONSEQUENCES, REMEDIES, is_refusal, refusal_text, remedy_for
-from streamapp.broker.requests import CHECK_KAFKA, broker_error
 from streamapp.config import StreamsConfig
+from streamapp.desk.desk_transactions import DeskTransactions, LettersRefused, Row
 from streamapp.desk.filters import select
 from streamapp.desk.letter_texts import LetterTexts
 from streamapp.desk.letters import Letter, check_id
 from streamapp.desk.marks import Marks, marks_topic
 from streamapp.desk.readers import Reader
-from streamapp.errors import AuthorizationError, BrokerError, ConfigError, StreamsError
-from streamapp.records import Headers, OutputRecord, TopicPartition, create_time
+from streamapp.errors import BrokerError, ConfigError, StreamsError
+from streamapp.records import Headers, OutputRecord, TopicPartition
 from streamapp.runners.connection import client_of, settings_of
 
 __all__ = ["FailureDesk", "read_record"]
@@ -34,7 +32,6 @@ _BATCH = 500
 _BATCH_BYTES = 8 * 2**20
 """The most bytes of keys and values in one transaction with several letters. They wait in memory for the commit."""
 _PATIENCE_SECONDS = 30.0
-_STEP_SECONDS = 0.1
 
 
 class FailureDesk:
@@ -156,7 +153,7 @@ class FailureDesk:
                     matches, () if course.written else named, force, only_group, rate, progress, wait, course
                 )
                 return course.written
-            except _Refused as refused:
+            except LettersRefused as refused:
                 # Brokers refuse a request as a whole, perhaps only for its size: each of the letters goes alone.
                 if len(refused.letters) == 1:
                     raise
@@ -195,8 +192,8 @@ class FailureDesk:
 
         Reads the topic twice, because all letters do not fit into memory: first to check the letters, then to write.
         """
-        with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
-            marks = self._read_marks()  # after `_Transactions` has fenced earlier desks
+        with DeskTransactions(self._config, self.topic, self._marks_topic) as transactions:
+            marks = self._read_marks()  # after `DeskTransactions` has fenced earlier desks
             left = _offsets(self._config, self.topic) if course.left is None else course.left
             letters = self._edited(marks, _read(self._config, left))
             count, course.left = self._check(
@@ -210,7 +207,7 @@ class FailureDesk:
                 if done:
                     wait(max(0.0, pause - (self._clock() - began)))
                 began, pause = self._clock(), len(batch) / rate if rate else 0.0
-                rows = [_Row(letter.id, record) for letter, record in batch]
+                rows = [Row(letter.id, record) for letter, record in batch]
                 rows += [
                     self._mark(letter.id, marks.marked(letter.id, "replayed", self._now()))
                     for letter, _ in batch
@@ -264,7 +261,7 @@ class FailureDesk:
         self, matches: Callable[[Letter], bool], why: str = "", *, named: Collection[str] = ()
     ) -> int:
         """Marks matching open letters as discarded; returns their number. The letters stay in their topic."""
-        with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
+        with DeskTransactions(self._config, self.topic, self._marks_topic) as transactions:
             letters, marks = self.scan()
             chosen = [each.id for each in select(letters, marks, matches, named)]
             transactions.write(
@@ -277,7 +274,7 @@ class FailureDesk:
 
         The dead-letter topic keeps the original letter. Raises `StreamsError` for a letter that was replayed.
         """
-        with _Transactions(self._config, self.topic, self._marks_topic) as transactions:
+        with DeskTransactions(self._config, self.topic, self._marks_topic) as transactions:
             _, marks = self.letter(id)
             if marks.state(id) == "replayed":
                 raise StreamsError(
@@ -285,8 +282,8 @@ class FailureDesk:
                 )
             transactions.write([self._mark(id, marks.edited(id, key, value, self._now()))])
 
-    def _mark(self, letter: str, mark: bytes) -> _Row:
-        return _Row(letter, OutputRecord(self._marks_topic, letter.encode(), mark, self._now()))
+    def _mark(self, letter: str, mark: bytes) -> Row:
+        return Row(letter, OutputRecord(self._marks_topic, letter.encode(), mark, self._now()))
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
@@ -317,13 +314,6 @@ class FailureDesk:
                 )
 
 
-class _Row(NamedTuple):
-    """A record of a transaction, and the id of its letter."""
-
-    letter: str
-    record: OutputRecord
-
-
 @dataclass
 class _Course:
     """The course of a replay from one refusal to the next."""
@@ -344,138 +334,6 @@ class _Course:
                 self.left[tp] = range(0)
             elif tp.partition == last.partition:
                 self.left[tp] = range(last.offset + 1, span.stop)
-
-
-class _Refused(BrokerError):
-    """Brokers refuse a request with records of these letters."""
-
-    def __init__(self, reason: str, letters: Set[str]) -> None:
-        super().__init__(reason)
-        self.letters = letters
-
-
-class _Transactions:
-    """The transactions of one desk. From the beginning of the ``with`` block on, brokers refuse the transactions of
-    earlier desks."""
-
-    def __init__(self, config: StreamsConfig, topic: str, marks: str) -> None:
-        KafkaAdmin(settings_of(config)).ensure_topics([TopicSpec(marks, 1, {"cleanup.policy": "compact"})])
-        id = f"{topic}-desk"
-        self._remedies = {
-            **REMEDIES,
-            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Grant this client WRITE on the transactional id {id}",
-            KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Grant this client WRITE on {marks}, and on the source topics of "
-            "letters to replay",
-        }
-        with opening(client_of(config)) as current:
-            self._producer = Producer(
-                {
-                    **current,
-                    "transactional.id": id,
-                    "partitioner": "murmur2_random",
-                    "linger.ms": 5,
-                }
-            )
-
-    def __enter__(self) -> _Transactions:
-        self._ask("init_transactions", _PATIENCE_SECONDS)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # A fenced producer raises its error again, which would hide the desk's own.
-        with suppress(KafkaException):
-            self._producer.flush(0)
-
-    def write(self, rows: Sequence[_Row]) -> None:
-        """Writes rows in one transaction: all of them, or none. Raises `_Refused` if brokers refuse a row."""
-        if not rows:
-            return
-        failed: list[tuple[_Row, KafkaError]] = []
-        self._ask("begin_transaction")
-        try:
-            for row in rows:
-                if failed or not self._produce(row, failed):
-                    break  # the transaction has failed
-            failpoints.hit("desk-written")
-            deadline = time.monotonic() + _PATIENCE_SECONDS
-            while self._ask("flush", _STEP_SECONDS) and not failed and time.monotonic() < deadline:
-                pass
-            refused = [(row, error) for row, error in failed if is_refusal(error)]
-            if refused:
-                raise self._refusal(refused)
-            self._ask("commit_transaction", _PATIENCE_SECONDS)
-            failpoints.hit("desk-committed")
-        except BaseException:
-            with suppress(KafkaException):  # of a fenced or lost producer, whose transaction brokers abort
-                self._producer.abort_transaction(_PATIENCE_SECONDS)
-            raise
-
-    def _produce(self, row: _Row, failed: list[tuple[_Row, KafkaError]]) -> bool:
-        """Sends a row. False: the client takes no row any more, because the transaction has failed.
-
-        If brokers refused an earlier row, the delivery report of this row may still be under way.
-        """
-        record, deadline = row.record, time.monotonic() + _PATIENCE_SECONDS
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None and error.code() not in CONSEQUENCES:
-                failed.append((row, error))
-
-        while True:
-            try:
-                self._producer.produce(
-                    record.topic,
-                    value=record.value,
-                    key=record.key,
-                    partition=-1 if record.partition is None else record.partition,
-                    on_delivery=delivered,
-                    timestamp=create_time(record.timestamp),
-                    headers=list(record.headers),
-                )
-                break
-            except BufferError:  # the client's queue is full until brokers have taken some records
-                if time.monotonic() > deadline:
-                    raise BrokerError(
-                        f"brokers have taken no record for {_PATIENCE_SECONDS:g} s. {CHECK_KAFKA}"
-                    ) from None
-                self._producer.poll(_STEP_SECONDS)
-            except KafkaException as error:
-                reason = error.args[0]
-                if reason.code() in (KafkaError._FATAL, KafkaError._STATE):
-                    return False
-                raise self._refusal([(row, reason)]) from error
-        self._producer.poll(0)
-        return True
-
-    def _refusal(self, refused: Sequence[tuple[_Row, KafkaError]]) -> BrokerError:
-        (row, error), record = refused[0], refused[0][0].record
-        text = refusal_text(error, record.key, record.value, record.timestamp)
-        said = broker_error(
-            f"letter {row.letter}: a record for {record.topic} cannot be sent: {text}",
-            error,
-            {error.code(): remedy_for(error, record.topic)},
-        )
-        if isinstance(said, AuthorizationError):
-            return said  # another attempt with one letter would get the same answer
-        return _Refused(str(said), {each.letter for each, _ in refused})
-
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._producer, name)(*arguments)
-        except KafkaException as error:
-            reason = error.args[0]
-            if reason.code() in (
-                KafkaError._FENCED,
-                KafkaError.INVALID_PRODUCER_EPOCH,
-                KafkaError.PRODUCER_FENCED,
-            ):
-                raise BrokerError(
-                    "another desk began to write, so this desk was stopped; its open transaction was aborted. "
-                    "Use one desk at a time"
-                ) from error
-            raise broker_error(
-                f"{name.replace('_', ' ')} failed: {reason.str()}", reason, self._remedies
-            ) from error
 
 
 def read_record(config: StreamsConfig, topic: str, partition: int, offset: int) -> Letter:

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 
 from streamapp.config import StreamsConfig
 from streamapp.desk import desk as desk_module
+from streamapp.desk.desk_transactions import DeskTransactions
 from streamapp.desk.desk import FailureDesk
 from streamapp.desk.letters import Letter
 from streamapp.errors import BrokerError, StreamsError
@@ -249,7 +250,7 @@ def test_a_refusal_comes_while_the_next_rows_are_sent(desk: Desk, monkeypatch: p
     small = f"{cluster.id}-small"
     cluster.create(small, partitions=1, config={"max.message.bytes": "1000"})
     values = [random.Random(number).randbytes(400) for number in range(6)]
-    produce, sent = desk_module._Transactions._produce, 0
+    produce, sent = DeskTransactions._produce, 0
 
     def slow(self: Any, row: Any, failed: Any) -> Any:
         nonlocal sent
@@ -258,7 +259,7 @@ def test_a_refusal_comes_while_the_next_rows_are_sent(desk: Desk, monkeypatch: p
             time.sleep(1)  # the first four rows are refused together
         return produce(self, row, failed)
 
-    monkeypatch.setattr(desk_module._Transactions, "_produce", slow)
+    monkeypatch.setattr(DeskTransactions, "_produce", slow)
     assert letters_of(desk, small, values).replay(lambda letter: True) == 6
     assert values_in(cluster, small) == values
 

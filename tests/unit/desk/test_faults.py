@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp import StreamsConfig
 from streamapp.broker import KafkaAdmin
 from streamapp.desk import desk as desk_module
+from streamapp.desk import desk_transactions
 from streamapp.desk.desk import FailureDesk, read_record
 from streamapp.errors import BrokerError
 from streamapp.records import OutputRecord
@@ -53,15 +54,15 @@ class Refusing:
 def test_a_record_that_the_client_refuses_is_a_broker_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(desk_module, "Producer", Refusing)
+    monkeypatch.setattr(desk_transactions, "Producer", Refusing)
     with (
-        desk_module._Transactions(CONFIG, "dead", "dead-desk") as transactions,
+        desk_transactions.DeskTransactions(CONFIG, "dead", "dead-desk") as transactions,
         pytest.raises(
             BrokerError,
             match="letter 0-7: a record for flights .*key and value: 6 bytes.* Raise max.message.bytes",
         ),
     ):
-        transactions.write([desk_module._Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])
+        transactions.write([desk_transactions.Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])
 
 
 class Fenced(Refusing):
@@ -76,9 +77,9 @@ class Fenced(Refusing):
 
 
 def test_the_end_of_a_fenced_desk_does_not_hide_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_module, "Producer", Fenced)
+    monkeypatch.setattr(desk_transactions, "Producer", Fenced)
     with (
         pytest.raises(BrokerError, match="another desk began to write.*Use one desk at a time"),
-        desk_module._Transactions(CONFIG, "dead", "dead-desk") as transactions,
+        desk_transactions.DeskTransactions(CONFIG, "dead", "dead-desk") as transactions,
     ):
-        transactions.write([desk_module._Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])
+        transactions.write([desk_transactions.Row("0-7", OutputRecord("flights", b"N1", b"late", 5))])
