@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -211,7 +212,11 @@ def _csv_cell(cell: Any) -> str:
 
 
 def _plain(cell: Any) -> Any:
-    """A cell of Spark for `json.dumps`: bytes are base64, as in ``--format json``."""
+    """A cell of Spark for `json.dumps`: bytes are base64, and NaN is a text, as in ``--format json``.
+
+    >>> _plain([1.5, float("nan"), float("-inf")])
+    [1.5, 'NaN', '-Infinity']
+    """
     match cell:
         case bytes() | bytearray():
             return base64.b64encode(cell).decode()
@@ -222,6 +227,8 @@ def _plain(cell: Any) -> Any:
             return {_text(key): _plain(item) for key, item in cell.items()}
         case list():
             return [_plain(item) for item in cell]
+        case float() if not math.isfinite(cell):
+            return json.dumps(cell)
         case None | bool() | int() | float() | str():
             return cell
     return str(cell)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamapp.broker.requests import REQUEST_SECONDS, LastingAdmin, check_shown
 from streamapp.errors import BrokerError, ConfigError
 from streamapp.producer.ledger import Difference
 from streamapp.producer.reconciliation import (
@@ -122,6 +123,9 @@ def _ranges(client: Mapping[str, Any], topic: str, from_ms: int | None) -> Range
     kafka = KafkaRange(client)
     count = kafka.partition_counts().get(topic)
     if count is None:
+        check_shown(
+            LastingAdmin(client), [topic], "Grant this client READ on the topic", seconds=REQUEST_SECONDS
+        )
         raise BrokerError(f"there is no topic {topic} at {client['bootstrap.servers']}")
     partitions = [TopicPartition(topic, number) for number in range(count)]
     if hidden := kafka.settle(partitions, OPEN_SECONDS):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from streamapp.config import StreamsConfig
+from streamapp.errors import AuthorizationError
 from streamapp.operations.acls import Acl, acls_of_leader, acls_of_topology, acls_of_worker
+from streamapp.runners.spark.handover_survey import read_topics
 
 from ..operations.guarded import Guarded, allow, forbid
 from ..processes import run_streamapp, until
@@ -127,6 +129,18 @@ def test_a_command_tells_a_hidden_topic_from_a_missing_one(guarded: Guarded, clu
     own = {**os.environ, "STREAMAPP_BOOTSTRAP_SERVERS": cluster.bootstrap}
     absent = run_streamapp("topic", "describe", f"{cluster.source}-absent", env=own)
     assert f"there is no topic {cluster.source}-absent" in absent.stderr
+
+
+def test_a_backfill_tells_hidden_topics_from_missing_ones(
+    guarded: Guarded, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in guarded.environment("PLAIN").items():
+        monkeypatch.setenv(name, value)
+    config = StreamsConfig(cluster.id)
+    with pytest.raises(
+        AuthorizationError, match=f"do not show the topics.* {cluster.source}.*`streamapp acls`"
+    ):
+        read_topics(counting(cluster.source, cluster.sink).plan(config), {})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import msgspec
 
 from streamapp._base.counted import counted
 from streamapp.broker.bounded_reads import with_records
+from streamapp.broker.requests import check_shown
 from streamapp.engine.runner_ports import Position
 from streamapp.engine.store_notes import check_stores, noted_changelogs
 from streamapp.errors import BrokerError, ConfigError, TopologyError, UnsupportedOperation
@@ -40,6 +41,7 @@ from streamapp.topology import Plan, Subtopology
 
 __all__ = ["Survey", "fingerprint_group", "offset_check", "read_topics", "survey"]
 
+_RIGHTS = "Grant this client the rights that `streamapp acls` lists"
 _BEGIN_ANEW = "run `streamapp reset`, then the backfill. Results that are written already come once more"
 OPEN_SECONDS = 60.0
 """The time that a survey waits for transactions of killed workers; by default Kafka ends them after 10 s."""
@@ -298,13 +300,15 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
     created.
 
     Raises `TopologyError` for a source, output or dead-letter topic that does not exist, or an internal topic with a
-    wrong number of partitions.
+    wrong number of partitions. Raises `AuthorizationError` for topics that brokers hide from this client.
     """
     written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
     if plan.config.dead_letter_queue_topic is not None:
         written.add(plan.config.dead_letter_queue_topic)
     inside = {topic.name for topic in plan.internal_topics}
-    absent = sorted(t for t in {*plan.source_topics, *written} if t not in existing and t not in inside)
+    named = {*plan.source_topics, *written}
+    check_shown(admin_of(plan.config), (named | inside) - existing.keys(), _RIGHTS, seconds=TIMEOUT_SECONDS)
+    absent = sorted(named - inside - existing.keys())
     if absent:
         raise TopologyError(
             f"{', '.join(absent)} {'do' if len(absent) > 1 else 'does'} not exist on {plan.config.bootstrap_servers}: "

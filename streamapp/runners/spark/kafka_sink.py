@@ -98,7 +98,7 @@ def publish(
     ``on_progress(done, total)`` is called about three times a second from another thread, and once at the end.
 
     - `ConfigError`: a topic does not exist or has records of other producers. A column is missing or has the wrong
-      type. Or the input differs from that of earlier runs.
+      type. Or the rows differ from those that earlier runs have written. A frame with fewer rows is no error.
     - `BrokerError`: Kafka refuses the records. The same call, repeated, continues after the last commit.
     """
     from pyspark.sql import functions as F
