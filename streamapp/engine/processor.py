@@ -196,7 +196,7 @@ class FixedKeyRecord(Record[K, V]):
     __slots__ = ()
 
     def with_value(self, value: V2) -> FixedKeyRecord[K, V2]:
-        return FixedKeyRecord(*super().with_value(value))
+        return FixedKeyRecord(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> FixedKeyRecord[K, V]:
         return FixedKeyRecord(*super().with_timestamp(timestamp))
