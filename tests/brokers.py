@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from streamapp.broker import LocalKafka
-from streamapp.broker.distribution import kafka_jars
+from streamapp.broker.distribution import find_java, kafka_jars
 from streamapp.broker.properties import LOG_FOLDER, parse, render
 
 from .java import LIGHT_JAVA, class_archive
@@ -23,6 +24,7 @@ __all__ = [
     "SteadyKafka",
     "create_topics",
     "read_settings",
+    "set_quota",
     "set_settings",
 ]
 
@@ -150,6 +152,27 @@ def set_settings(kafka: LocalKafka, number: int, settings: Mapping[str, str]) ->
     """Writes settings into the file of a broker."""
     known = read_settings(kafka, number) | settings
     _file(kafka, number).write_text(render(known))
+
+
+def set_quota(kafka: LocalKafka, client_id: str, **limits: int) -> None:
+    """Limits what a client may ask of each broker, in Kafka's names (``producer_byte_rate``: bytes each second).
+
+    The call is repeated for a minute, because a broker that has just been started may refuse the tool.
+    """
+    java = find_java()
+    command = [java, "-cp", f"{kafka_jars(java)}/*", "kafka.admin.ConfigCommand", "--alter"]
+    command += ["--bootstrap-server", kafka.bootstrap_servers, "--entity-type", "clients"]
+    command += [
+        "--entity-name",
+        client_id,
+        "--add-config",
+        ",".join(f"{k}={v}" for k, v in limits.items()),
+    ]
+    until(
+        lambda: subprocess.run(command, capture_output=True, timeout=120).returncode == 0,
+        60.0,
+        lambda: "the brokers do not take the quota",
+    )
 
 
 def _file(kafka: LocalKafka, number: int) -> Path:

@@ -438,7 +438,8 @@ def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str
     if not each.buffered:
         return (
             "Nothing arrives from the broker. The record at this offset may belong to an open transaction, which "
-            "`streamapp doctor` finds. If not, check the partition's leader and the network."
+            "`streamapp doctor` finds. If not, check the partition's leader, the network, and the log of the worker: "
+            "a line with THROTTLE tells that a quota of the brokers holds the worker back."
         )
     empty = [
         f"{other.topic}-{other.partition}"

@@ -46,6 +46,15 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
     assert list(broken_links(page)) == ["gone.md", "#gone"]
 
 
+@pytest.mark.parametrize("page", ["house.md", "internals.md"])
+def test_the_named_modules_exist(page: str) -> None:
+    named = re.findall(r"`(?:\.\./)*([\w/]+\.py)`", (ROOT / "docs" / page).read_text())
+    modules = [
+        f"/{path}" for folder in ("streamapp", "tests", "scripts") for path in (ROOT / folder).rglob("*.py")
+    ]
+    assert [name for name in named if not any(module.endswith(f"/{name}") for module in modules)] == []
+
+
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
 def test_a_decision_has_its_parts(page: Path) -> None:
     assert re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE) == HEADINGS

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
-from streamapp.broker.distribution import find_java, kafka_jars
-
-from ..brokers import LightKafka, read_settings, set_settings
-from ..processes import free_port, until
+from ..brokers import LightKafka, read_settings, set_quota, set_settings
+from ..processes import free_port
 from .proxy import Link, Proxy
 
 __all__ = ["LINKS", "FaultyKafka"]
@@ -44,24 +41,7 @@ class FaultyKafka(LightKafka):
         return range(1, len(self.status().brokers) + 1)
 
     def set_quota(self, client_id: str, **limits: int) -> None:
-        """Limits what a client may ask of each broker, in Kafka's names (``producer_byte_rate``: bytes each second).
-
-        The call is repeated for a minute, because a broker that has just been started may refuse the tool.
-        """
-        java = find_java()
-        command = [java, "-cp", f"{kafka_jars(java)}/*", "kafka.admin.ConfigCommand", "--alter"]
-        command += ["--bootstrap-server", self.bootstrap_servers, "--entity-type", "clients"]
-        command += [
-            "--entity-name",
-            client_id,
-            "--add-config",
-            ",".join(f"{k}={v}" for k, v in limits.items()),
-        ]
-        until(
-            lambda: subprocess.run(command, capture_output=True, timeout=120).returncode == 0,
-            60.0,
-            lambda: "the brokers do not take the quota",
-        )
+        set_quota(self, client_id, **limits)
 
     def dropped_markers(self, application: str) -> str | None:
         """The line of a broker's log that says that the broker has skipped the markers of a transaction of this

@@ -23,6 +23,7 @@ from ..group_offsets import commit_offsets
 from ..processes import until
 from ..worker.conftest import Cluster
 from ..worker.counting import counting
+from ..worker.rekeyed_app import departures
 from . import kafka_tools
 from .conftest import BEGAN_MS, commit, shown
 
@@ -288,6 +289,39 @@ def test_the_offset_of_one_partition_is_deleted(
     application(cluster, monkeypatch)
     run("offsets", "reset", "it", "--topic", one, "--to-latest", "--keep-tables", "--execute")
     worker = cluster.start()
+    cluster.feed(100)
+    cluster.counted()
+    assert cluster.totals()[1] == 300
+    assert worker.terminate() == 0
+
+
+def test_all_offsets_of_the_inputs_are_deleted_and_those_of_a_repartition_topic_are_left(
+    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers delete the offsets of a topic with the topic. The command of the message was refused with this message."""
+    planes = f"{cluster.source}-planes"
+    cluster.create(planes, partitions=2)
+    for number in range(50):
+        cluster.producer.produce(planes, f"airport{number % 5}", f"k{number}")
+    cluster.feed(100)
+    worker = cluster.start(app="rekeyed_app")
+    cluster.counted()
+    cluster.feed(100)
+    cluster.counted()
+    assert worker.terminate() == 0
+    deleted = ("--group", cluster.id, "--delete-offsets", "--topic", cluster.source)
+    assert "Successful" in kafka_tools.consumer_groups(cluster.bootstrap, *deleted)
+    worker = cluster.start(app="rekeyed_app")
+    until(lambda: not worker.alive, 60, cluster.story)
+    command = f"offsets reset APPLICATION --topic {cluster.source} --to-latest --keep-tables --execute"
+    assert f"`streamapp {command}`" in worker.text()
+    monkeypatch.setenv("SOURCE", cluster.source)
+    monkeypatch.setenv("SINK", cluster.sink)
+    config = StreamsConfig(cluster.id, bootstrap_servers=cluster.bootstrap)
+    app = App(cluster.id, topology=departures, config=config, datadir=cluster.folder / "data-a")
+    monkeypatch.setitem(sys.modules, "it", SimpleNamespace(app=app))
+    run(*command.replace("APPLICATION", "it").split())
+    worker = cluster.start(app="rekeyed_app")
     cluster.feed(100)
     cluster.counted()
     assert cluster.totals()[1] == 300

@@ -6,6 +6,9 @@
 FUNCTIONS(DEFINE)
 #undef DEFINE
 
+/* The least sum of waits, and the shortest time between two lines about them. */
+enum { THROTTLE_MS = 3000, THROTTLE_SECONDS = 60 };
+
 static PyObject *kafka_error, *kafka_exception;
 
 PyObject *load(PyObject *module, PyObject *args) {
@@ -80,6 +83,21 @@ static void on_error(rd_kafka_t *client, int code, const char *reason, void *opa
         ((Client *)opaque)->lost = 1;
 }
 
+/* Called while a client is polled. A quota that costs little time is no news. */
+static void on_throttle(rd_kafka_t *client, const char *broker, int32_t number, int milliseconds, void *opaque) {
+    Client *kept = opaque;
+    char text[LOG_LENGTH];
+    time_t now = time(NULL);
+    kept->throttled += milliseconds;
+    if (kept->throttled < THROTTLE_MS || (now >= kept->throttle_said && now - kept->throttle_said < THROTTLE_SECONDS))
+        return;
+    const char *told = "a quota of the brokers has held this client back for %.0f s since the last such line";
+    PyOS_snprintf(text, sizeof text, told, (double)kept->throttled / 1000);
+    keep_log_line(client, 4, "THROTTLE", text);
+    kept->throttled = 0;
+    kept->throttle_said = now;
+}
+
 static int add_line(PyObject *lines, int level, PyObject *text) {
     PyObject *line = Py_BuildValue("(iN)", level, text);
     int result = line ? PyList_Append(lines, line) : -1;
@@ -147,6 +165,7 @@ int client_open(Client **opened, int kind, PyObject *settings, void (*failed)(rd
     rd_conf_set_opaque(conf, client);
     rd_conf_set_log_cb(conf, keep_log_line);
     rd_conf_set_error_cb(conf, on_error);
+    rd_conf_set_throttle_cb(conf, on_throttle);
     if (failed != NULL)
         rd_conf_set_dr_msg_cb(conf, failed);
     client->client = rd_new(kind, conf, reason, sizeof reason);

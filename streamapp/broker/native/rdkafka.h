@@ -7,6 +7,7 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 #include <pthread.h>
+#include <time.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,7 @@ enum { ERR_ALL_BROKERS_DOWN = -187, ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -18
     F(void, conf_set_log_cb, (rd_kafka_conf_t *, void (*)(const rd_kafka_t *, int, const char *, const char *))) \
     F(void, conf_set_error_cb, (rd_kafka_conf_t *, void (*)(rd_kafka_t *, int, const char *, void *)))           \
     F(void, conf_set_dr_msg_cb, (rd_kafka_conf_t *, void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *))) \
+    F(void, conf_set_throttle_cb, (rd_kafka_conf_t *, void (*)(rd_kafka_t *, const char *, int32_t, int, void *))) \
     F(void, conf_set_opaque, (rd_kafka_conf_t *, void *))                                                        \
     F(void *, opaque, (const rd_kafka_t *))                                                                      \
     F(rd_kafka_t *, new, (int, rd_kafka_conf_t *, char *, size_t))                                               \
@@ -169,6 +171,8 @@ typedef struct {
 typedef struct {
     rd_kafka_t *client; /* NULL: not open */
     int lost;           /* all connections to brokers were down since somebody asked */
+    long throttled;     /* milliseconds for which quotas have held this client back since the last line about it */
+    time_t throttle_said;
     Log log;
     PyObject *failures; /* of a producer's records: a list */
 } Client;

@@ -104,8 +104,11 @@ def plan_reset(subject: Subject, target: Target, topics: Collection[str] = ()) -
     # A new commit of the same offset has other metadata, and workers take the offset.
     moves = tuple(move for move in moves if move.to != move.at.committed or move.at.refused)
     # The first offsets of a topology, for example after `streamapp reset`: with offsets, and without its internal
-    # topics, a worker would not start. Agents of the application may have offsets already.
-    begun = {tp.topic for tp in committed}.intersection(subject.inputs(committed))
+    # topics, a worker would not start. Agents of the application may have offsets already. A topology whose inputs have
+    # lost their offsets may still have offsets in repartition topics.
+    subtopologies = () if subject.plan is None else subject.plan.subtopologies
+    between = {topic.name for sub in subtopologies for topic in sub.repartition_topics}
+    begun = between.union(subject.inputs(committed)) & {tp.topic for tp in committed}
     return Change(subject, moves, _contradicted(subject, moves), None if begun else subject.plan)
 
 
