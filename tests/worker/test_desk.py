@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition
 
 from streamapp.config import StreamsConfig
 from streamapp.desk import desk as desk_module
-from streamapp.desk.desk_transactions import DeskTransactions
 from streamapp.desk.desk import FailureDesk
+from streamapp.desk.desk_transactions import DeskTransactions
 from streamapp.desk.letters import Letter
 from streamapp.errors import BrokerError, StreamsError
 
