@@ -6,6 +6,7 @@ import asyncio
 import os
 
 from aiokafka.consumer.group_coordinator import GroupCoordinator
+from mode import Service
 
 from streamapp.app import App
 from streamapp.config import StreamsConfig
@@ -137,7 +138,16 @@ if "APP_ID" in env:
                 raise asyncio.CancelledError if how == "cancelled" else ValueError("not this record")
             return value
 
-        if where == "in a task":
+        if where == "in a service":
+
+            @app.service
+            class Reading(Service):  # type: ignore[misc]
+                @Service.task  # type: ignore[untyped-decorator]
+                async def _read(self) -> None:
+                    async for value in app.stream(source):
+                        await answers.send(value=b"yielded " + fail_for_poison(value))
+
+        elif where == "in a task":
 
             @app.task
             async def read() -> None:

@@ -128,6 +128,26 @@ def test_a_failure_without_an_answer_ends_the_worker_and_the_record_comes_again(
     position.close()
 
 
+def test_a_service_of_the_application_that_raises_loses_no_record(cluster: Cluster) -> None:
+    """The record that the service had read from ``app.stream`` was committed."""
+    answered = Answered(cluster)
+    source = f"{cluster.id}-failing"
+    cluster.create(source, partitions=1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for value in (b"before", b"poison"):
+        producer.produce(source, value, b"k1")
+    producer.flush()
+    worker = answered.start(FAILING=source, HOW="raises in a service")
+    assert worker.wait() == 1, worker.text()
+    assert (
+        f"a service failed at the record of {source}-0 at offset 1: ValueError: not this record"
+        in worker.text()
+    )
+    position = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": cluster.id})
+    assert position.committed([TopicPartition(source, 0)], timeout=10)[0].offset == 1
+    position.close()
+
+
 def test_records_that_cannot_be_decoded_become_dead_letters(cluster: Cluster) -> None:
     answered = Answered(cluster)
     letters = f"{cluster.id}-letters"

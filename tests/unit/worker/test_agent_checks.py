@@ -89,6 +89,13 @@ async def test_agents_are_checked_before_topics_and_state(
     assert not started
 
 
+@pytest.mark.parametrize("pattern", ["in-.*", re.compile("in-.*")])
+def test_a_topic_of_a_pattern_is_refused(pattern: Any) -> None:
+    """Faust subscribes to none of the topics, so the agent got no record, and the worker was healthy."""
+    with pytest.raises(ConfigError, match=r"app.topic\(pattern='in-\.\*'\): .* in a topology"):
+        App("checked").topic(pattern=pattern)
+
+
 @pytest.mark.parametrize("of_table", [None, "memory://"])
 def test_a_table_on_disk_cannot_be_exact(tmp_path: Path, of_table: str | None) -> None:
     """A table with ``store="memory://"`` was taken for one in memory, but Faust kept it on disk."""

@@ -419,6 +419,33 @@ async def test_a_replaced_actor_and_its_stream_leave_no_trace() -> None:
     await actor.stop()
 
 
+async def test_an_agent_that_is_stopped_alone_leaves_its_record_unfinished(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record that the agent worked on counted as done, so it was lost."""
+    app = App("failing", datadir="unused")
+    app.flow_control.resume()
+    monkeypatch.setattr(App, "started", True)
+    messages: list[Any] = []
+
+    async def work(stream: Any) -> None:
+        async for event in stream.events():
+            event.message.refcount = 3
+            messages.append(event.message)
+            await asyncio.sleep(60)
+
+    channel = app.channel()
+    agent = app.agent(channel)(work)
+    await agent.start()
+    await asyncio.sleep(0.01)  # the function of the agent begins
+    await channel.send(value="a")
+    while not messages:
+        await asyncio.sleep(0.01)
+    await agent.stop()
+    assert [message.refcount for message in messages] == [3]
+    assert "was stopped: nobody processes the further records" in caplog.text
+
+
 async def test_the_actor_of_an_isolated_partition_that_failed_reads_on_after_a_rebalance() -> None:
     """The worker read the topic no longer, or gave the records of the partition to nobody."""
     app = App("failing", datadir="unused")

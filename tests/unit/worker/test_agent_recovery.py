@@ -82,6 +82,21 @@ async def test_changelog_records_of_an_earlier_assignment_are_dropped() -> None:
     assert [event.message.offset for event in found] == [613, 614]
 
 
+async def test_a_global_table_soon_shows_the_changes_of_other_workers() -> None:
+    """Faust shows them as soon as 1,000 have come. A worker had none of the rows of the other workers for minutes."""
+    app = App("told", datadir="unused")
+    prices = app.GlobalTable("prices", default=int, key_type=str, value_type=int)
+    recovery = AgentTableManager(app).recovery
+    row = SimpleNamespace(value=b"7", tp=TP("told-prices-changelog", 1), partition=1, offset=0)
+    recovery.buffers[prices].append(SimpleNamespace(key="fig", value=7, message=row))
+    look = asyncio.create_task(recovery._look_for_the_end.fun(recovery))
+    async with asyncio.timeout(30):
+        while "fig" not in prices:
+            await asyncio.sleep(0.05)
+    assert prices["fig"] == 7
+    look.cancel()
+
+
 async def test_a_recovery_that_brokers_do_not_answer_ends_the_worker() -> None:
     """Faust took the time-out for its own end: agents got no records any more, and the worker was healthy."""
     recovery = AgentTableManager(App("told", datadir="unused")).recovery

@@ -444,3 +444,21 @@ async def test_a_message_that_brokers_do_not_take_is_told(
     future.set_result(None)
     await asyncio.sleep(0)
     assert producer.stuck is None
+
+
+@pytest.mark.parametrize("ms", [1_001, -1_001, 0, 1_700_000_000_123])
+async def test_a_message_keeps_the_timestamp_of_a_record(
+    ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust rounds the milliseconds down, so the message was one millisecond earlier than its record."""
+    given: list[float] = []
+
+    async def send(
+        self: Any, topic: str, key: Any, value: Any, partition: Any, at: float, headers: Any
+    ) -> Any:
+        given.append(at)
+        return asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr("faust.transport.drivers.aiokafka.Producer.send", send)
+    await AgentProducer(app_with(tmp_path).transport).send("out", b"k", b"v", 0, ms / 1000, None)
+    assert [int(at * 1000.0) for at in given] == [ms]

@@ -18,11 +18,13 @@ from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError, KafkaError, TopicAuthorizationFailedError
 from confluent_kafka import KafkaError as RdKafkaError
+from faust.streams import current_event
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
+from streamapp.engine.judging import record_at, said
 from streamapp.engine.metadata import metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
@@ -521,12 +523,39 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         # soon as the flow of records stops.
         await asyncio.shield(asyncio.ensure_future(self._end_with(error, record)))
 
-    async def _end_with(self, error: StreamsError, record: Any) -> None:
-        self._stop_handing_out()
+    def _crash(self, reason: BaseException) -> None:
+        """Notes the crash of any service of the worker.
+
+        A service of the application may have worked on a record of ``app.stream``. Its stream, which is closed next,
+        counts the record as done.
+        """
+        event = current_event()
+        if (
+            event is not None
+            and self._limits is None
+            and self.app.topics.acks_enabled_for(event.message.topic)
+        ):
+            record = event.message
+            self._limit(record)
+            where = record_at(record.topic, record.partition, record.offset)
+            logger.critical(
+                "this worker ends, and the record comes again: a service failed at the %s: %s",
+                where,
+                said(reason, self.app.config),
+            )
+        super()._crash(reason)
+
+    def _limit(self, record: Any) -> None:
+        """Limits all later commits to the records that are finished now, and of its partition to those before
+        ``record``."""
         if self._limits is None:
             self._limits = self._positions()
         if record is not None:
             self._limits[record.tp] = min(self._limits.get(record.tp, record.offset), record.offset)
+
+    async def _end_with(self, error: StreamsError, record: Any) -> None:
+        self._stop_handing_out()
+        self._limit(record)
         if not self.app.should_stop:
             logger.critical("this worker ends: %s", error)
             with suppress(TimeoutError):  # the stop, which follows, commits what is left

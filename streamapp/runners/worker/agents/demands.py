@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
@@ -92,8 +91,7 @@ def _check_cycle(config: StreamsConfig, agent: Any) -> None:
     """Raises `ConfigError` if the agent reads the application's dead letters, and a setting turns a letter that fails
     into a new letter."""
     letters, topics = config.dead_letter_queue_topic, getattr(agent.channel, "topics", ())
-    pattern = getattr(agent.channel, "pattern", None)
-    if letters is None or not (letters in topics or (pattern is not None and re.match(pattern, letters))):
+    if letters is None or letters not in topics:
         return
     for kind in ("deserialization", "processing"):
         name = f"{kind}_exception_handler"

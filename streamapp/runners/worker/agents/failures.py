@@ -31,7 +31,7 @@ from streamapp.engine.judging import (
     said,
     without_loss,
 )
-from streamapp.errors import BrokerError
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.records import OutputRecord
 from streamapp.runners.worker.agents.flow import TopicQueue
 from streamapp.runners.worker.agents.sends import PARTITIONS_OF_TABLE, ms_of, pairs_of, seconds_of
@@ -59,6 +59,23 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
 
     async def ask_nowait(self, *args: Any, **kwargs: Any) -> Any:
         return await super().ask_nowait(*args, **{**kwargs, "force": True})
+
+    async def on_stop(self) -> None:
+        """Stops the agent. If the application stops only this agent, the records in work count as unfinished.
+
+        Faust interrupts the agent, and would count these records as done.
+        """
+        if self.app.started and not self.app.should_stop:
+            for actor in self._actors:
+                event = actor.stream.get_active_stream().current_event
+                if event is not None:
+                    event.message.acked = True  # as at a rebalance, a later end of the work does not count
+            logger.warning("agent %s was stopped: %s", self.name, self._nobody_reads)
+        await super().on_stop()
+
+    @property
+    def _nobody_reads(self) -> str:
+        return f"nobody processes the further records of {self.channel} until the next start of this worker"
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
         supervisor = self.supervisor
@@ -90,12 +107,7 @@ class WatchedAgent(faust.Agent):  # type: ignore[misc]
             raise ProcessingFailed(f"agent {self.name} raised {said(exc, self.app.config)}") from exc
         else:
             if not (self.should_stop or self.app.should_stop or self._let_go(aref)):
-                logger.warning(
-                    "the function of agent %s has returned: nobody processes the further records of %s until the "
-                    "next start of this worker",
-                    self.name,
-                    self.channel,
-                )
+                logger.warning("the function of agent %s has returned: %s", self.name, self._nobody_reads)
 
     def _let_go(self, aref: Any) -> bool:
         """True if Faust has ended the actor of a partition that was revoked (``isolated_partitions``).
@@ -236,6 +248,15 @@ class WatchedTopic(faust.Topic):  # type: ignore[misc]
 
     replicas: int | None
     _queue: TopicQueue | None
+
+    def __init__(self, *arguments: Any, pattern: Any = None, **options: Any) -> None:
+        if pattern:
+            raise ConfigError(
+                f"app.topic(pattern={getattr(pattern, 'pattern', pattern)!r}): Faust reads no topic of a pattern. Name "
+                "the topics, as in app.topic(a, b), or read the pattern in a topology: "
+                "builder.stream(re.compile(...))"
+            )
+        super().__init__(*arguments, **options)
 
     @property
     def queue(self) -> TopicQueue:

@@ -55,6 +55,9 @@ class _Recovery(Recovery):  # type: ignore[misc]
 
     Faust instead waits for a record at the last offset. Such a record may not exist: the offset may belong to the
     marker of a transaction, or compaction may have removed the record.
+
+    Tables show the changes of other workers soon. Faust keeps up to 999 of these changes of a table in a buffer, for
+    any time.
     """
 
     _reading: _Reading | None = None
@@ -66,6 +69,8 @@ class _Recovery(Recovery):  # type: ignore[misc]
             reading = self._reading
             if reading is not None and (not self.need_recovery() or await self._ends(reading)):
                 self.signal_recovery_end.set()
+            if not self.in_recovery:
+                self.flush_buffers()
 
     async def _ends(self, reading: _Reading) -> bool:
         """True if all records up to the ends have reached the tables."""

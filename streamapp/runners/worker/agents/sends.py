@@ -92,17 +92,22 @@ class BoundMessage(NamedTuple):
 
 
 def seconds_of(timestamp: int | None) -> float | None:
-    """The timestamp of a record (ms) in seconds, as Faust takes it. None: the time of sending.
+    """The timestamp of a record (ms) in seconds, as Faust takes it. None: the time of sending."""
+    return None if timestamp is None or timestamp < 0 else _exact_seconds(timestamp)
 
-    Faust's producer rounds milliseconds down, so the result is never below the timestamp.
 
-    >>> int(1.001 * 1000), int(seconds_of(1_001) * 1000)
-    (1000, 1001)
+def _exact_seconds(timestamp: int) -> float:
+    """The seconds of which Faust's producer makes the same timestamp (ms). The producer rounds towards 0.
+
+    >>> int(1.001 * 1000), int(_exact_seconds(1_001) * 1000), int(_exact_seconds(-1_001) * 1000)
+    (1000, 1001, -1001)
     """
-    if timestamp is None or timestamp < 0:
-        return None
     seconds = timestamp / 1000
-    return seconds if int(seconds * 1000) == timestamp else math.nextafter(seconds, math.inf)
+    return (
+        seconds
+        if int(seconds * 1000) == timestamp
+        else math.nextafter(seconds, math.copysign(math.inf, timestamp))
+    )
 
 
 def ms_of(seconds: float | None) -> int | None:
@@ -407,9 +412,19 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         await asyncio.to_thread(_create_missing, self.app.config, new)
         await self._ensure_producer().client.force_metadata_update()
 
-    async def send(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+    async def send(
+        self,
+        topic: str,
+        key: Any,
+        value: Any,
+        partition: Any,
+        timestamp: float | None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        exact = None if timestamp is None else _exact_seconds(round(timestamp * 1000))
         try:
-            future = await super().send(topic, *args, **kwargs)
+            future = await super().send(topic, key, value, partition, exact, *args, **kwargs)
         except ProducerSendError as exc:
             if isinstance(exc.__cause__, MessageSizeTooLargeError):
                 raise ProducerSendError(f"{exc.__cause__}. {_SMALLER}") from exc
