@@ -18,6 +18,8 @@ from typing import Any, TypeVar, Unpack
 import faust
 from faust.exceptions import ImproperlyConfigured
 from faust.types.settings import Settings, params
+from faust.utils.cron import secs_for_next
+from mode.utils.times import want_seconds
 from yarl import URL
 
 from streamapp._base.callables import require_function
@@ -288,6 +290,22 @@ class App(faust.App):  # type: ignore[misc]
 
     def _task(self, fun: Callable[..., Any], on_leader: bool = False, traced: bool = False) -> Any:
         return super()._task(watched_task(self, fun), on_leader=on_leader, traced=traced)
+
+    def timer(self, interval: Any, *arguments: Any, **options: Any) -> Any:
+        """Faust's timer. Raises `ConfigError` if the interval is not above 0 seconds."""
+        if not want_seconds(interval) > 0:
+            raise ConfigError(f"app.timer({interval!r}): the interval of a timer is above 0 seconds")
+        return super().timer(interval, *arguments, **options)
+
+    def crontab(self, cron_format: str, **options: Any) -> Any:
+        """Faust's crontab. Raises `ConfigError` for a text that is no time of cron."""
+        try:
+            secs_for_next(cron_format)
+        except Exception as error:
+            raise ConfigError(
+                f"app.crontab({cron_format!r}): expected minute, hour, day, month and weekday, as in '30 18 * * *'"
+            ) from error
+        return super().crontab(cron_format, **options)
 
     def LiveCheck(self, **kwargs: Any) -> Any:
         """Makes Faust's LiveCheck for this application, which runs end-to-end tests in production.

@@ -63,6 +63,13 @@ def open_worker(
         handlers.append(urllib.request.HTTPSHandler(context=context))
     try:
         return urllib.request.build_opener(*handlers).open(request, timeout=seconds)
+    except urllib.error.URLError as error:
+        if not isinstance(error.reason, ssl.SSLCertVerificationError):
+            raise
+        raise ConnectionError(
+            f"{error.reason}. Set {_AUTHORITIES} to the file with the authority that has signed the certificate of the "
+            "worker"
+        ) from error
     except http.client.HTTPException as error:
         # A host that is no name raises this, too, and so does another kind of server.
         raise ConnectionError(f"{type(error).__name__}: {error}") from error

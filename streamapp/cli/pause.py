@@ -57,6 +57,7 @@ def _tell(url: str, what: str, only_this: bool) -> None:
         raise click.ClickException(f"{url} answered {error.code}: {body}{login}") from None
     except (OSError, ValueError) as error:
         raise click.ClickException(
-            f"no worker answers at {url}: {error}. Name the address of its views, for example http://localhost:6066"
+            f"no worker answers at {url}: {error}. The address of a worker is for example http://localhost:6066, or "
+            "https://localhost:6066 if the worker has a certificate"
         ) from None
     click.echo(f"{what}d: {', '.join(workers)}")

@@ -105,7 +105,7 @@ async def test_a_new_certificate_counts_for_new_connections(
         answer = await asyncio.to_thread(open_worker, f"{url}/status", seconds=30)
         assert answer.status == 200
         monkeypatch.setenv("STREAMAPP_WEB_SSL_CA_LOCATION", str(pem / "ca.pem"))
-        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED.*Set STREAMAPP_WEB_SSL_CA_LOCATION"):
             await asyncio.to_thread(open_worker, f"{url}/status", seconds=30)
     finally:
         await app.web.stop_server()

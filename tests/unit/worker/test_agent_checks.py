@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -475,3 +476,29 @@ async def settle() -> None: ...
 
 
 async def nothing_sent(messages: Any) -> None: ...
+
+
+@pytest.mark.parametrize("spec", ["* * * *", "", "61 * * * *", "daily", None], ids=str)
+def test_a_wrong_crontab_is_refused_where_it_is_written(spec: Any, tmp_path: Path) -> None:
+    """The worker ended after its start, and did not name the crontab."""
+    app = App("timed", datadir=tmp_path)
+    with pytest.raises(ConfigError, match=r"app.crontab\(.*expected minute, hour, day, month and weekday"):
+        app.crontab(spec)
+
+
+@pytest.mark.parametrize("interval", [0, -1, float("nan")])
+def test_a_timer_without_an_interval_is_refused(interval: float, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the interval of a timer is above 0 seconds"):
+        App("timed", datadir=tmp_path).timer(interval)
+
+
+def test_timers_and_crontabs_of_faust_are_taken(tmp_path: Path) -> None:
+    app = App("timed", datadir=tmp_path)
+    tasks = len(app._app_tasks)
+
+    async def work() -> None: ...
+
+    app.timer(0.5, on_leader=True)(work)
+    app.timer(timedelta(seconds=2))(work)
+    app.crontab("30 18 * * *", timezone=UTC)(work)
+    assert len(app._app_tasks) == tasks + 3
