@@ -170,10 +170,8 @@ class FailureDesk:
         """The letters that `replay` would replay with these arguments, and their records. Writes nothing. Raises the
         errors that `replay` raises before it writes."""
         marks, left = self._read_marks(), _offsets(self._config, self.topic)
-        letters = self._edited(marks, _read(self._config, left))
-        _, checked = self._check(select(letters, marks, matches, named, force=force), left, only_group)
-        letters = self._edited(marks, _read(self._config, checked))
-        for letter in select(letters, marks, matches, force=force):
+        _, _, chosen = self._choose(marks, left, matches, named, force, only_group)
+        for letter in chosen:
             whole = self.whole(letter)
             yield whole, whole.replayed(self.topic, only_group)
 
@@ -188,19 +186,11 @@ class FailureDesk:
         wait: Callable[[float], object],
         course: _Course,
     ) -> None:
-        """Replays the letters that are left of ``course``, and notes in ``course`` which letters are replayed.
-
-        Reads the topic twice, because all letters do not fit into memory: first to check the letters, then to write.
-        """
+        """Replays the letters that are left of ``course``, and notes in ``course`` which letters are replayed."""
         with DeskTransactions(self._config, self.topic, self._marks_topic) as transactions:
             marks = self._read_marks()  # after `DeskTransactions` has fenced earlier desks
             left = _offsets(self._config, self.topic) if course.left is None else course.left
-            letters = self._edited(marks, _read(self._config, left))
-            count, course.left = self._check(
-                select(letters, marks, matches, named, force=force), left, only_group
-            )
-            letters = self._edited(marks, _read(self._config, dict(course.left)))
-            chosen = select(letters, marks, matches, force=force)
+            count, course.left, chosen = self._choose(marks, left, matches, named, force, only_group)
             most = _BATCH if rate is None else max(1, min(_BATCH, round(rate)))
             done, began, pause = 0, 0.0, 0.0
             for batch in self._batches(chosen, most, course.alone, only_group):
@@ -221,6 +211,25 @@ class FailureDesk:
                 f"{self.topic} has lost {counted(count - done, 'letter')} before the replay, and the replay has "
                 f"written {counted(course.written, 'letter')}. The topic needs a longer retention"
             )
+
+    def _choose(
+        self,
+        marks: Marks,
+        left: Mapping[TopicPartition, range],
+        matches: Callable[[Letter], bool],
+        named: Collection[str],
+        force: bool,
+        only_group: bool,
+    ) -> tuple[int, dict[TopicPartition, range], Iterator[Letter]]:
+        """Checks the letters to replay; returns their number, their offsets, and an iterator over them.
+
+        Reads the topic twice, because all letters do not fit into memory: first to check the letters, then for the
+        iterator.
+        """
+        letters = self._edited(marks, _read(self._config, left))
+        count, checked = self._check(select(letters, marks, matches, named, force=force), left, only_group)
+        letters = self._edited(marks, _read(self._config, dict(checked)))
+        return count, checked, select(letters, marks, matches, force=force)
 
     def _check(
         self, letters: Iterator[Letter], offsets: Mapping[TopicPartition, range], only_group: bool

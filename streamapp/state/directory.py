@@ -108,7 +108,7 @@ class StateDirectory:
         }
         if topology is not None:
             noted["topology"] = topology
-        self._note(noted)
+        self._note(known, noted)
 
     def check_topics(
         self, partition_counts: Mapping[str, int], changelog_ids: Mapping[str, str] = _NO_IDS
@@ -138,16 +138,14 @@ class StateDirectory:
                     f"was written with a changelog {topic} that was deleted and created anew since "
                     "(`streamapp reset` deletes changelogs)"
                 )
-        self._note(
-            {
-                "partition_counts": {**counts, **partition_counts},
-                "changelog_ids": {**ids, **changelog_ids},
-            }
-        )
+        facts = {
+            "partition_counts": {**counts, **partition_counts},
+            "changelog_ids": {**ids, **changelog_ids},
+        }
+        self._note(known, facts)
 
-    def _note(self, facts: Mapping[str, Any]) -> None:
-        """Writes facts beside the state."""
-        known = self._metadata()
+    def _note(self, known: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Writes facts beside the state, where the facts ``known`` are now."""
         wanted = {**known, **facts}
         if wanted != known:
             _replace(self.path / _METADATA, json.dumps(wanted, indent=2, sort_keys=True))

@@ -221,6 +221,17 @@ class Plan:
         topics = [t for sub in self.subtopologies for t in sub.source_topics if t not in internal]
         return tuple(dict.fromkeys(topics + [g.topic for g in self.global_stores]))
 
+    @cached_property
+    def sink_topics(self) -> tuple[str, ...]:
+        """The topics that sinks write, including repartition topics, in the order of the sub-topologies."""
+        return tuple(dict.fromkeys(topic for sub in self.subtopologies for topic in sub.sink_topics))
+
+    @property
+    def written_topics(self) -> frozenset[str]:
+        """`sink_topics`, and the dead-letter topic if there is one. Changelogs are not included."""
+        letters = self.config.dead_letter_queue_topic
+        return frozenset(self.sink_topics) | (frozenset() if letters is None else {letters})
+
     @property
     def writes(self) -> bool:
         """True if workers may write a record: a result, a change of a store or a dead letter."""

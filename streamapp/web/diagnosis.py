@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -282,15 +282,12 @@ def _falling_behind(sampler: Sampler) -> Iterator[Finding]:
             if _grows(each.lag, growth) and not _stands(sampler, task, each):
                 topics.setdefault(each.topic, []).append((task, each, growth))
     for topic, behind in topics.items():
-        lag = sum(each.lag or 0 for _, each, _ in behind)
-        growth = sum(growth for _, _, growth in behind)
         tasks = sorted({task.id for task, _, _ in behind})
         throughput = sum(sampler.throughput(task) for task, _, _ in behind)
-        partitions = sorted(each.partition for _, each, _ in behind)
         yield Finding(
             "warning",
             topic,
-            f"{topic} falls behind: {_more(lag, growth)} (partition {', '.join(map(str, partitions))}).",
+            f"{topic} falls behind: {_more_in((each, growth) for _, each, growth in behind)}.",
             f"Task {', '.join(map(str, tasks))}: {throughput:,.0f} records/s. {_MORE_WORKERS}",
         )
 
@@ -305,12 +302,10 @@ def _agents_behind(sampler: Sampler) -> Iterator[Finding]:
         if _grows(each.lag, growth) and sampler.standstill_of_agents(each) < _SETTLE_SECONDS:
             topics.setdefault(each.topic, []).append((each, growth))
     for topic, behind in topics.items():
-        lag, growth = sum(each.lag or 0 for each, _ in behind), sum(growth for _, growth in behind)
-        partitions = ", ".join(str(each.partition) for each, _ in behind)
         yield Finding(
             "warning",
             topic,
-            f"Agents fall behind in {topic}: {_more(lag, growth)} (partition {partitions}).",
+            f"Agents fall behind in {topic}: {_more_in(behind)}.",
             f"{_MORE_WORKERS} An agent that waits for services takes more records with a larger `concurrency`.",
         )
 
@@ -333,6 +328,14 @@ def _grows(lag: int | None, growth: float) -> bool:
 
 def _more(lag: int, growth: float) -> str:
     return f"{_waiting(lag)}, {growth:,.0f} more each second"
+
+
+def _more_in(inputs: Iterable[tuple[InputStatus, float]]) -> str:
+    """Lag and growth of several partitions of a topic, with their numbers."""
+    behind = sorted(inputs, key=lambda pair: pair[0].partition)
+    partitions = ", ".join(str(each.partition) for each, _ in behind)
+    more = _more(sum(each.lag or 0 for each, _ in behind), sum(growth for _, growth in behind))
+    return f"{more} (partition {partitions})"
 
 
 def _removed(status: WorkerStatus) -> Iterator[Finding]:

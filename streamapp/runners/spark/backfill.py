@@ -177,8 +177,7 @@ class Backfill:
     def outputs(self) -> tuple[str, ...]:
         """The topics that results go to, except those that are chosen for each record."""
         inside = {topic.name for topic in self.survey.plan.internal_topics}
-        sinks = [topic for sub in self.survey.plan.subtopologies for topic in sub.sink_topics]
-        return tuple(dict.fromkeys(topic for topic in sinks if topic not in inside))
+        return tuple(topic for topic in self.survey.plan.sink_topics if topic not in inside)
 
     def _sources(self) -> dict[str, Any]:
         external = self.survey.external

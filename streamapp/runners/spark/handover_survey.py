@@ -302,11 +302,8 @@ def read_topics(plan: Plan, existing: Mapping[str, int]) -> tuple[dict[str, int]
     Raises `TopologyError` for a source, output or dead-letter topic that does not exist, or an internal topic with a
     wrong number of partitions. Raises `AuthorizationError` for topics that brokers hide from this client.
     """
-    written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-    if plan.config.dead_letter_queue_topic is not None:
-        written.add(plan.config.dead_letter_queue_topic)
     inside = {topic.name for topic in plan.internal_topics}
-    named = {*plan.source_topics, *written}
+    named = plan.written_topics.union(plan.source_topics)
     check_shown(admin_of(plan.config), (named | inside) - existing.keys(), _RIGHTS, seconds=TIMEOUT_SECONDS)
     absent = sorted(named - inside - existing.keys())
     if absent:
@@ -349,8 +346,7 @@ def _settle(kafka: KafkaRange, partitions: Collection[TopicPartition]) -> None:
 
 def _check_no_detour(plan: Plan, partitions: Mapping[str, int]) -> None:
     inside = {topic.name for topic in plan.internal_topics}
-    written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-    both = sorted(written & partitions.keys() - inside)
+    both = sorted({*plan.sink_topics} & partitions.keys() - inside)
     if both:
         raise UnsupportedOperation(
             f"topic {both[0]}",

@@ -81,15 +81,14 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
     Raises `ConfigError` for a topic without a source, and `CopartitionError` in the same cases as workers.
     """
     kafka = KafkaRange(client_of(plan.config))
-    written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-    wanted = [topic for topic in plan.source_topics if topic not in written]
+    wanted = [topic for topic in plan.source_topics if topic not in plan.sink_topics]
     on_kafka: dict[str, int] = {}
     if sources is None or isinstance(sources, KafkaSource):
         on_kafka = kafka.partition_counts()
         matched = [
             t for s in plan.subtopologies if any(n.pattern for n in s.sources) for t in topics_of(s, on_kafka)
         ]
-        names = dict.fromkeys([*wanted, *(topic for topic in matched if topic not in written)])
+        names = dict.fromkeys([*wanted, *(topic for topic in matched if topic not in plan.sink_topics)])
         by_topic: dict[str, Source] = dict.fromkeys(names, sources or KafkaSource())
     elif not isinstance(sources, Mapping):
         raise ConfigError(
@@ -135,7 +134,7 @@ def resolve(plan: Plan, sources: Sources) -> Inputs:
         if isinstance(source, ColumnSource):
             _add_columns(found, topic, source, plan)
     for topic in plan.source_topics:
-        if topic in written and topic not in external:
+        if topic in plan.sink_topics and topic not in external:
             external[topic] = max(external.values(), default=1)
     found.partitions = {**on_kafka, **external, **plan.partition_counts(external)}
     return found

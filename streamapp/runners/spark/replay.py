@@ -122,7 +122,7 @@ class Replay:
             spec.name: spec for sub in plan.subtopologies for spec in sub.stores if readable(spec)
         }
         internal = {topic.name for topic in plan.internal_topics}
-        outputs = {t for sub in plan.subtopologies for t in sub.sink_topics} - internal
+        outputs = {*plan.sink_topics} - internal
         if name not in self._stores and name not in outputs:
             raise ConfigError(
                 f"there is no table or output {name!r}; there are {', '.join(sorted([*self._stores, *outputs]))}"
@@ -305,8 +305,9 @@ class Replay:
         """
         plan = self._runner.plan
         existing = KafkaRange(client_of(self._config)).partition_counts()
-        written = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-        read = {t for sub in plan.subtopologies for t in topics_of(sub, existing)} - written
+        read = {t for sub in plan.subtopologies for t in topics_of(sub, existing)}.difference(
+            plan.sink_topics
+        )
         return {**dict.fromkeys(read, source), **{g.topic: KafkaSource() for g in plan.global_stores}}
 
     def _within(self, frame: DataFrame) -> DataFrame:

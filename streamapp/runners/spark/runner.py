@@ -260,9 +260,8 @@ class Run:
         return kept(row_frame(self._spark, name, 1, GlobalRows(self._plan, name, records, self._now)))
 
     def _named_outputs(self) -> list[str]:
-        static = [topic for sub in self._plan.subtopologies for topic in sub.sink_topics]
         letters = (*self._inputs.letters, *self._global_result.topics)
-        return list(dict.fromkeys([*static, *self._writers, *letters]))
+        return list(dict.fromkeys([*self._plan.sink_topics, *self._writers, *letters]))
 
     def _records(self, topic: str) -> DataFrame:
         """The records of a topic with their order, out of all stages that write it."""

@@ -137,23 +137,14 @@ def offset_check(plan: Plan, admin: LastingAdmin, timeout: float) -> OffsetCheck
 
 def _check_outputs(plan: Plan, admin: LastingAdmin, known: Mapping[str, int], timeout: float) -> None:
     """Raises `TopologyError` for missing output topics, unless the brokers create topics automatically."""
-    missing = sorted(_output_topics(plan) - known.keys())
+    missing = sorted(plan.written_topics - known.keys())
     if missing and not _creates_topics(admin, find_topics(plan.config, admin, timeout).brokers):
         raise TopologyError(f"the output {_absent(missing, plan)}")
 
 
-def _output_topics(plan: Plan) -> set[str]:
-    outputs = {topic for sub in plan.subtopologies for topic in sub.sink_topics}
-    return (
-        outputs
-        if plan.config.dead_letter_queue_topic is None
-        else outputs | {plan.config.dead_letter_queue_topic}
-    )
-
-
 def _named_topics(plan: Plan) -> set[str]:
     """All topics of the application, except those of patterns, and those that a function chooses."""
-    return {*plan.source_topics, *(topic.name for topic in plan.internal_topics), *_output_topics(plan)}
+    return {*plan.source_topics, *(topic.name for topic in plan.internal_topics), *plan.written_topics}
 
 
 def _absent(topics: Sequence[str], plan: Plan) -> str:

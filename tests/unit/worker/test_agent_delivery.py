@@ -28,7 +28,10 @@ class Message(SimpleNamespace):
 
 
 async def delivered(value: bytes, *settings: dict[str, Any]) -> tuple[list[Any], list[Exception], int]:
-    """What readers with these settings get of a record, None for nothing; the failures; how many agents have it."""
+    """Delivers a record to readers with these settings.
+
+    Returns the event of each reader (None: no event), the failures, and the number of readers that still have the record.
+    """
     app = App("delivering", datadir="unused")
     app._producer = SimpleNamespace(buffer=SimpleNamespace(wait_until_ebb=_at_once))
     app._consumer = SimpleNamespace(on_buffer_full=None, on_buffer_drop=None)

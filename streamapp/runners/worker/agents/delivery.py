@@ -53,9 +53,8 @@ def delivery(app: Any, tp: TP, channels: Set[Any]) -> Callable[[Any], Awaitable[
             channel, error = failed[0]
             of_key = isinstance(error, KeyDecodeError)
             await (channel.on_key_decode_error if of_key else channel.on_value_decode_error)(error, message)
-            message.ack(
-                consumer, n=len(failed)
-            )  # not earlier, or a commit could pass the record before its letter
+            # Not earlier, or a commit could pass the record before its letter.
+            message.ack(consumer, n=len(failed))
 
     return deliver
 
