@@ -7,7 +7,10 @@ import asyncio
 import errno
 import logging
 import sys
+import sysconfig
+import traceback
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -24,6 +27,12 @@ __all__ = ["StreamsWorker", "end_in_time"]
 
 _EXIT_SECONDS = 15.0
 """The time in addition to the shutdown time-out after which a process that does not end is killed."""
+_NOT_OF_THE_APPLICATION = (
+    str(Path(__file__).parents[2]),
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    "<",
+)
+"""The beginnings of the names of files that belong to streamapp, to Python and to libraries."""
 
 
 def end_in_time(shutdown_timeout: float) -> None:
@@ -38,7 +47,7 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
     """Faust's worker, which after a `StreamsError` ends with exit code 1 and the error's message as the last line.
 
     The message says what to do, so no traceback is shown. A port in use is reported in the same way. Any other
-    exception is a fault of a program, and is shown with its traceback.
+    exception is a fault of a program. The log shows its traceback, and the last line names the function that raised.
 
     With a log level, the log has the lines of this level and above. Without a log level, the log has warnings, errors
     and lines for users (`Brief`). Repeated lines of Kafka clients are left out.
@@ -98,7 +107,21 @@ class StreamsWorker(faust.Worker):  # type: ignore[misc]
             if isinstance(reason, StreamsError):
                 print(f"Error: {reason}", file=sys.stderr, flush=True)
                 sys.exit(1)
+            if isinstance(reason, Exception):
+                print(f"Error: {told_with_function(reason)}", file=sys.stderr, flush=True)
         raise AssertionError("Faust's worker ends with an exit code")
+
+
+def told_with_function(error: Exception) -> str:
+    """The sentence for an exception of a program: class, message, and the application's function that raised it.
+
+    If the traceback has no function of the application, the sentence names the function that raised.
+    """
+    calls = traceback.extract_tb(error.__traceback__)
+    own = [call for call in calls if not call.filename.startswith(_NOT_OF_THE_APPLICATION)] or calls
+    place = f", raised by {own[-1].name} ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    said = "".join(traceback.format_exception_only(error)).strip()
+    return f"{said}{place}. The log has the traceback."
 
 
 def _is_given(name: str, value: object) -> bool:

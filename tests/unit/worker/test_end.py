@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 
 import pytest
 
-from streamapp.runners.worker.process import StreamsWorker
+from streamapp.runners.worker.process import StreamsWorker, told_with_function
 
 
 async def test_the_event_loop_lasts_until_cancelled_tasks_have_ended() -> None:
@@ -52,3 +53,18 @@ def test_a_process_that_hangs_tells_why_it_ends(fill: str) -> None:
     with process.stderr as said:
         text = said.read()
     assert fill or text.startswith("Error: the process has not ended within 0.2 s")
+
+
+def test_the_last_line_names_the_function_of_the_application_that_raised() -> None:
+    def tick() -> None:
+        json.loads("no JSON")
+
+    with pytest.raises(json.JSONDecodeError) as raised:
+        tick()
+    told = told_with_function(raised.value)
+    assert told.startswith(
+        "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0), raised by tick ("
+    )
+    assert f"{__file__}:" in told
+    assert told.endswith("). The log has the traceback.")
+    assert told_with_function(OSError("no frames")) == "OSError: no frames. The log has the traceback."
