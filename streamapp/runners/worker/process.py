@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import sys
 import sysconfig
 import traceback
@@ -28,8 +29,8 @@ __all__ = ["StreamsWorker", "end_in_time"]
 _EXIT_SECONDS = 15.0
 """The time in addition to the shutdown time-out after which a process that does not end is killed."""
 _NOT_OF_THE_APPLICATION = (
-    str(Path(__file__).parents[2]),
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    f"{Path(__file__).parents[2]}{os.sep}",
+    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
     "<",
 )
 """The beginnings of the names of files that belong to streamapp, to Python and to libraries."""
