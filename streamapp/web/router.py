@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from aiohttp import ClientError
-from aiohttp.web import HTTPTemporaryRedirect
+from aiohttp.web import HTTPTemporaryRedirect, Response
 from faust import web
 from faust.app.router import Router
 from faust.exceptions import SameNode
@@ -29,8 +29,10 @@ __all__ = ["AgentsRouter", "StreamsRouter", "blueprint"]
 
 blueprint: Any = web.Blueprint("tables")
 
-_OF_THIS_HOP = ("Host", "Connection", "Content-Length", "Transfer-Encoding", HEADER, *LOGIN)
-"""The headers that a request to another worker does not take over. The request has no body."""
+_OF_THIS_HOP = ("Host", "Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", HEADER, *LOGIN)
+"""The headers that a request to another worker does not take over."""
+_OF_THAT_HOP = ("Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", "Content-Encoding")
+"""The headers that the answer of another worker does not hand on. Its body has been decompressed."""
 
 
 class AgentsRouter(Router):  # type: ignore[misc]
@@ -79,7 +81,8 @@ class AgentsRouter(Router):  # type: ignore[misc]
     async def _route_req(self, dest_url: URL, web: Any, request: Any) -> Any:
         """Sends a request on to the worker at ``dest_url``, and returns the answer of the other worker.
 
-        Faust would send all headers of the request, with the login of its client and the host name of this worker.
+        Faust would send all headers of the request, with the login of its client and the host name of this worker. The
+        body of the request would be missing, and each answer would become text.
         Raises `ServiceUnavailable` if the other worker does not answer.
         """
         if self._urlident(dest_url) == self._urlident(self.app.conf.canonical_url):
@@ -90,12 +93,16 @@ class AgentsRouter(Router):  # type: ignore[misc]
         for name in _OF_THIS_HOP:
             headers.popall(name, None)
         headers.update(login_headers(request, web.signatures, request.method, worker, url))
+        data = await request.read() if request.can_read_body else None
         session = self.app.http_client
         try:
             async with session.request(
-                request.method, url, headers=headers, ssl=web.client_context
+                request.method, url, headers=headers, data=data, ssl=web.client_context, allow_redirects=False
             ) as answer:
-                return web.text(await answer.text(), content_type=answer.content_type, status=answer.status)
+                answered = answer.headers.copy()
+                for name in _OF_THAT_HOP:
+                    answered.popall(name, None)
+                return Response(body=await answer.read(), status=answer.status, headers=answered)
         except (ClientError, TimeoutError) as error:
             raise ServiceUnavailable(
                 f"the worker at {dest_url}, which has the key, does not answer: ask again later"
