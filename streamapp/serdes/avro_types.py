@@ -77,8 +77,8 @@ class _Types:
         if type(info) in _SCALARS:
             return _SCALARS[type(info)]
         raise ConfigError(
-            f"no Avro schema follows from {where}: {type(info).__name__} stands for none, or for several. "
-            "Give the serde a schema"
+            f"no Avro schema follows from {where}: Avro has no type, or several types, for "
+            f"{type(info).__name__.removesuffix('Type')}. Give the serde a schema, too: AvroSerde(schema, type=...)"
         )
 
     def _named(self, cls: type) -> str | None:

@@ -178,8 +178,8 @@ class _File:
         if (scalar := scalar_form(info, where)) is not None:
             return scalar
         raise ConfigError(
-            f"no Protobuf schema follows from {where}: {type(info).__name__} stands for none, or for several; "
-            "generate a class with protoc"
+            f"no Protobuf schema follows from {where}: Protobuf has no type, or several types, for "
+            f"{type(info).__name__.removesuffix('Type')}. Generate a class with protoc, and give it to the serde"
         )
 
     def _claim(self, cls: type) -> None:

@@ -94,10 +94,10 @@ def test_the_reference_applications_schemas_follow_from_its_types() -> None:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        (Decimal, "DecimalType"),
-        (int | str, "UnionType"),
-        (Any, "AnyType"),
-        (dict[int, str], "DictType"),
+        (Decimal, "for Decimal"),
+        (int | str, "for Union"),
+        (Any, "for Any"),
+        (dict[int, str], "for Dict"),
         (datetime, "default of .* has no form"),
     ],
 )
