@@ -40,12 +40,14 @@ __all__ = [
     "check_size",
     "committed_metadata",
     "goes_away",
+    "lost_at_end",
     "no_right_to_group",
     "passes",
 ]
 
 _logger = logging.getLogger(__name__)
 _TOO_LARGE = re.compile(r"Invalid response size (\d+) \(0\.\.(\d+)\): .* in state UP\)")
+_LOST = re.compile(r"at offset (\d+) .*broker end offset is (-?\d+).*Partition log truncation detected")
 _PASSING = (
     KafkaError.UNKNOWN,
     KafkaError.KAFKA_STORAGE_ERROR,
@@ -300,6 +302,22 @@ def goes_away(error: KafkaError) -> bool:
     """True for an error that passes by itself, for example because a broker is away. A consumer may read on, and loses
     no record."""
     return error.code() in _PASSING and not error.fatal()
+
+
+def lost_at_end(error: KafkaError) -> range | None:
+    """The offsets of the records that a log has lost at its end, although the consumer has read them.
+
+    After an unclean leader election, later records get these offsets once more. librdkafka compares leader epochs, and
+    notices the loss even if the log is as long as before. None: the error tells of no such loss.
+
+    >>> text = "Partition log truncation detected at offset 420 (leader epoch 0): broker end offset is 300 (offset "
+    >>> text += "leader epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
+    >>> lost_at_end(KafkaError(KafkaError._AUTO_OFFSET_RESET, text))
+    range(300, 420)
+    >>> lost_at_end(KafkaError(KafkaError._AUTO_OFFSET_RESET, "fetch failed: Broker: Offset out of range"))
+    """
+    found = _LOST.search(error.str())
+    return None if found is None else range(max(0, int(found[2])), int(found[1]))
 
 
 def passes(error: KafkaError) -> bool:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.batches import split
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.consumer import READ_RIGHTS, check_size, committed_metadata
+from streamapp.broker.consumer import READ_RIGHTS, check_size, committed_metadata, lost_at_end
 from streamapp.broker.librdkafka import opening
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.refused import UNKNOWN, remedy_for
@@ -82,8 +82,9 @@ class Subscription:
 
         If the poll still returns a record of such a partition, the record is dropped.
         """
-        self._removed: dict[TopicPartition, int] = {}
-        """The positions that the logs of their partitions lack. Nothing is read there before a new position is set."""
+        self._removed: dict[TopicPartition, int | range] = {}
+        """The positions that the logs of their partitions lack, or the records that a log has lost at its end. Nothing
+        is read there before a new position is set."""
         self._unled: dict[TopicPartition, tuple[int, str | None]] = {}
         """Partitions whose begin is not known before they have a leader -> the fence, and the id of the topic."""
         self._told: frozenset[TopicPartition] = frozenset()
@@ -267,7 +268,8 @@ class Subscription:
             self._dispatcher.reach_end(TopicPartition(event.topic(), event.partition()), event.offset())
             return
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._removed[TopicPartition(event.topic(), event.partition())] = event.offset()
+            source = TopicPartition(event.topic(), event.partition())
+            self._removed[source] = lost_at_end(error) or event.offset()
             return
         if error.fatal() or error.code() in _REFUSED:
             text = f"{self._options.name} cannot go on reading: {error.str()}"
@@ -276,7 +278,8 @@ class Subscription:
 
     def _go_on_where_there_are_records(self) -> None:
         """Moves positions that their logs lack to the place that ``auto_offset_reset`` chooses."""
-        for source, position in list(self._removed.items()):
+        for source, gone in list(self._removed.items()):
+            position = gone.start if isinstance(gone, range) else gone
             try:
                 first, end = self._client.get_watermark_offsets(KafkaPartition(*source), timeout=_ASK_SECONDS)
                 known = position <= end  # a position that the log has is right: a broker was out of date
@@ -289,7 +292,17 @@ class Subscription:
                     exc.args[0].str(),
                 )
                 return
-            if known:
+            if isinstance(gone, range):
+                logger.warning(
+                    "%s: %s has lost records %d to %d, which were read. An unclean leader election is one cause. "
+                    "Reading goes on at %d with the records that have these offsets now",
+                    self._options.name,
+                    source,
+                    gone.start,
+                    gone.stop - 1,
+                    begin,
+                )
+            elif known:
                 self._dispatcher.removed.note(source, position, begin)
             else:
                 logger.warning(

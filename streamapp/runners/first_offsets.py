@@ -13,7 +13,7 @@ from streamapp.broker.removed_records import tell_removed
 from streamapp.errors import StreamsError, TaskCorruptedError
 from streamapp.records import TopicPartition
 
-__all__ = ["FirstOffsets", "check_within", "first_new_partitions"]
+__all__ = ["FirstOffsets", "check_kept", "check_within", "first_new_partitions"]
 
 
 def check_within(tp: TopicPartition, offset: int, end: int) -> None:
@@ -23,6 +23,19 @@ def check_within(tp: TopicPartition, offset: int, end: int) -> None:
             f"the group's position in {tp} is {offset}, but the topic ends at {end}: the topic was deleted and "
             "created anew, or has lost records. To begin anew with its records, stop all workers and run "
             "`streamapp reset`"
+        )
+
+
+def check_kept(group: str, tp: TopicPartition, lost: range | None) -> None:
+    """Raises `TaskCorruptedError` if a log has lost records that the group has read (`lost_at_end`)."""
+    if lost is not None:
+        raise TaskCorruptedError(
+            f"{tp} has lost the records from offset {lost.start} on, of which {group} has read those to offset "
+            f"{lost.stop - 1}. An unclean leader election is one cause. Later records get these offsets again, and a "
+            "start at a committed offset behind them leaves them out. Stop all workers. To begin anew with the "
+            "records that are left, run `streamapp reset`. To keep the tables and go on at offset "
+            f"{lost.start}, write the line `{tp.topic},{tp.partition},{lost.start}` into a file. Then run "
+            f"`streamapp offsets reset --group {group} --from-file FILE --keep-tables --execute`"
         )
 
 

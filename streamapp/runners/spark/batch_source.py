@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import OffsetSpec
 
 from streamapp.broker.bounded_reads import TO_THE_END
-from streamapp.broker.consumer import ConsumerEvent, passes
+from streamapp.broker.consumer import ConsumerEvent, lost_at_end, passes
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.requests import LastingAdmin, at_time, find_cluster, list_offsets
 from streamapp.engine.runner_ports import RecordReader
@@ -334,11 +334,16 @@ class KafkaReader:
         if error.code() == KafkaError._PARTITION_EOF:
             self._next = max(self._next, event.offset)  # the position behind the markers of transactions
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._go_on_where_there_are_records()
+            self._go_on_where_there_are_records(lost_at_end(error))
         elif not passes(error):
             raise BrokerError(f"{self._partition} cannot be read at offset {self._next}: {error.str()}")
 
-    def _go_on_where_there_are_records(self) -> None:
+    def _go_on_where_there_are_records(self, lost: range | None) -> None:
+        if lost is not None:
+            raise BrokerError(
+                f"{self._partition} has lost the records from offset {lost.start} on, while they were read. An unclean "
+                "leader election is one cause. Later records get the same offsets, so run this again from the start"
+            )
         if self._first_left is None:
             raise BrokerError(
                 f"{self._partition} has no record at offset {self._next} any more, because records were deleted "

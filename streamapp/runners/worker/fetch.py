@@ -9,7 +9,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from streamapp._base.offset_reset import OffsetReset
-from streamapp.broker.consumer import ConsumerEvent
+from streamapp.broker.consumer import ConsumerEvent, lost_at_end
 from streamapp.broker.lasting_consumer import open_consumer
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.log_ends import LogEnds
@@ -18,7 +18,7 @@ from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
 from streamapp.engine.runner_ports import Position
 from streamapp.records import TopicPartition
-from streamapp.runners.first_offsets import FirstOffsets
+from streamapp.runners.first_offsets import FirstOffsets, check_kept
 from streamapp.runners.worker.clients import (
     PATIENCE_SECONDS,
     consumer_settings,
@@ -168,13 +168,15 @@ class Fetcher:
             result[tp] = Position(begin if offset < 0 else offset, metadata)
         return result
 
-    def _go_on_where_there_are_records(self, tp: TopicPartition) -> None:
+    def _go_on_where_there_are_records(self, tp: TopicPartition, lost: range | None) -> None:
         """Moves a position whose records were deleted from the log.
 
         Raises `StaleMemberError` if other workers have the tasks now, because these may have purged the log. Otherwise
         the offset reset policy chooses the position (`FirstOffsets.of`, with its errors).
+        Raises `TaskCorruptedError` if the log has ``lost`` records at its end.
         """
         self._confirm_member()
+        check_kept(self._config.application_id, tp, lost)
         first = list_offsets(self._admin, [tp], latest=False, leaderless=set())
         end = list_offsets(self._admin, first, latest=True, stable=True, leaderless=set())
         if tp in end:  # the next leader refuses the position again
@@ -331,6 +333,6 @@ class Fetcher:
                 self._next[tp] = self.ends[tp] = offset
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             if tp in self._task_of:
-                self._go_on_where_there_are_records(tp)
+                self._go_on_where_there_are_records(tp, lost_at_end(error))
         elif not (error.code() in _UNKNOWN and self._may_go(tp.topic)):
             pass_over(error, tp)

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError
 from streamapp._base import failpoints
 from streamapp._base.counted import counted
 from streamapp.broker.bounded_reads import TO_THE_END
+from streamapp.broker.consumer import lost_at_end
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.requests import LastingAdmin
@@ -226,21 +227,23 @@ class ChangelogReader:
                     progress.position = max(progress.position, min(offset, self._limit(progress)))
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 if tp in self._open:
-                    self._go_on_where_there_are_records(self._open[tp])
+                    self._go_on_where_there_are_records(self._open[tp], lost_at_end(error))
             else:
                 pass_over(error, tp, "the changelog")
         return applied
 
-    def _go_on_where_there_are_records(self, progress: RestoreProgress) -> None:
+    def _go_on_where_there_are_records(self, progress: RestoreProgress, lost: range | None) -> None:
         """Moves a position that the changelog does not have any more, because retention has removed expired windows.
 
         Raises `TaskCorruptedError` if the changelog is only compacted, and so must keep the last record of each key.
+        The same error comes if the changelog has ``lost`` records at its end, which the state has.
         """
         tp = progress.partition
         first = list_offsets(self._admin, [tp], latest=False, leaderless=set())
         end = list_offsets(self._admin, first, latest=True, leaderless=set())
         if tp in end:  # the next leader refuses the position again
-            progress.position = progress.task.restore_start(tp, progress.position, first[tp], end[tp])
+            kept = end[tp] if lost is None else lost.start
+            progress.position = progress.task.restore_start(tp, progress.position, first[tp], kept)
         self._consumer.remove([tp])
         self._consumer.add({tp: progress.position})
 

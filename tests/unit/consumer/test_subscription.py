@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import StreamsConfig
@@ -256,6 +257,43 @@ def test_a_partition_without_a_leader_begins_later_and_others_go_on(
     until(lambda: arrived(2), 60, lambda: "nothing arrives of the partition")
     assert found == [(zero, 1), (one, 2)]
     assert consuming.status().reason is None
+    subscription.close()
+
+
+def test_a_log_that_has_lost_records_and_grown_again_is_read_on_where_it_was_cut_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka's event of an unclean election has no offset, and the consumer ended with a TypeError."""
+    broker = MockKafka()
+    for number in range(8):
+        broker.write(0, b"k", str(number).encode(), 1)
+    config = StreamsConfig("flights", bootstrap_servers=broker.settings["bootstrap.servers"])
+    given = options(name="flights", topics=("delays",), config=config)
+    dispatcher = Dispatcher(given)
+    subscription = Subscription(given, dispatcher, None, None)
+    without_ids(subscription, monkeypatch)
+    found: list[int] = []
+
+    def arrived(count: int) -> bool:
+        subscription.poll()
+        with dispatcher.changed:
+            unit = dispatcher.next_unit()
+        if unit is not None:
+            found.append(unit.items[0].offset)
+            dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
+        return len(found) >= count
+
+    until(lambda: arrived(8), 60, lambda: found)
+    text = "Partition log truncation detected at offset 8 (leader epoch 0): broker end offset is 5 (offset leader "
+    text += "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
+    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, text)
+    event = SimpleNamespace(
+        topic=lambda: "delays", partition=lambda: 0, offset=lambda: None, error=lambda: error
+    )
+    subscription._check(event)  # type: ignore[arg-type]
+    until(lambda: arrived(11), 60, lambda: found)
+    assert found[8:] == [5, 6, 7]
+    assert "delays-0 has lost records 5 to 7, which were read" in caplog.text
     subscription.close()
 
 

@@ -355,6 +355,20 @@ def test_a_position_that_the_log_lacks_stays_until_there_is_a_leader(
         fetcher._on_event((ONE, 90, gone))
 
 
+def test_an_input_that_has_lost_records_and_grown_again_ends_the_worker(
+    fetcher: Fetcher, brokers: Brokers
+) -> None:
+    """After an unclean election, later records had the offsets of lost ones, and were passed over."""
+    text = "Partition log truncation detected at offset 50 (leader epoch 0): broker end offset is 30 (offset leader "
+    text += "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
+    fetcher._next[ONE] = 50
+    with pytest.raises(TaskCorruptedError, match="in-0 has lost the records from offset 30 on"):
+        fetcher._on_event((ONE, 50, KafkaError(KafkaError._AUTO_OFFSET_RESET, text)))
+    brokers.stale = True
+    with pytest.raises(StaleMemberError):
+        fetcher._on_event((ONE, 50, KafkaError(KafkaError._AUTO_OFFSET_RESET, text)))
+
+
 @pytest.mark.parametrize("may_go", [True, False])
 def test_a_deleted_topic_does_not_end_a_worker_that_reads_it_by_a_pattern(
     monkeypatch: pytest.MonkeyPatch, brokers: Brokers, may_go: bool

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from streamapp.broker import lasting_consumer
+from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
@@ -45,6 +46,7 @@ class Broker:
         self.added: list[dict[TopicPartition, int]] = []
         self.unled: set[TopicPartition] = set()
         """The partitions without a leader."""
+        self.events: list[ConsumerEvent] = []
         self.last_fetch: dict[TopicPartition, int] | None = None
         """The ends that the consumer knows. None: they are those of the brokers."""
 
@@ -66,7 +68,8 @@ class Broker:
 
     def poll(self, most: int, timeout: float) -> tuple[list[tuple[TopicPartition, RecordBatch]], list[Any]]:
         arrived, self.arriving = self.arriving, []
-        return arrived, []
+        events, self.events = self.events, []
+        return arrived, events
 
     def end(self, tp: TopicPartition) -> int:
         return (self.ends if self.last_fetch is None else self.last_fetch)[tp]
@@ -268,6 +271,19 @@ def test_state_that_is_ahead_of_its_changelog_is_refused(broker: Broker) -> None
     live.task.restore("rows-table", RecordBatch([b"k"], [b"v"], [1], [9]))
     with pytest.raises(TaskCorruptedError, match="streamapp reset.*Without the folder 0_0"):
         Restorer(world.config, broker, ListenerCalls()).add([live])  # type: ignore[arg-type]
+
+
+def test_a_copy_of_a_changelog_that_has_lost_records_and_grown_again_is_refused(broker: Broker) -> None:
+    """After an unclean election, later records had the offsets of lost ones, and the copy went on behind them."""
+    world = World(broker)
+    broker.ends[world.changelog] = 60
+    world.standbys.assign({HOME: False})
+    broker.send(world.changelog, *range(50))
+    text = "Partition log truncation detected at offset 50 (leader epoch 0): broker end offset is 30 (offset leader "
+    text += "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
+    broker.events = [ConsumerEvent(world.changelog, 50, KafkaError(KafkaError._AUTO_OFFSET_RESET, text))]
+    with pytest.raises(TaskCorruptedError, match="is at offset 50 of .*, which ends at 30"):
+        world.standbys.poll()
 
 
 class Purger:
