@@ -72,6 +72,20 @@ def _is_no_clients_fault(record: logging.LogRecord) -> bool:
     return not (left or isinstance(error, HttpProcessingError))
 
 
+def _answer_of(error: web.HTTPException) -> web.Response:
+    """The answer of an exception, without the exception.
+
+    Frames of aiohttp and of pages keep an exception that is an answer, and the exception keeps these frames. So the
+    request and its body would stay in memory until the next garbage collection, which comes seldom in a worker.
+    """
+    error.__traceback__ = None
+    answer = web.Response(status=error.status, reason=error.reason, headers=error.headers, body=error.body)
+    answer.cookies.update(error.cookies)
+    if error.keep_alive is False:
+        answer.force_close()
+    return answer
+
+
 class LimitedRunner(web.AppRunner):
     """Serves an application with at most ``most`` connections.
 
@@ -142,6 +156,8 @@ class Connections:
                 if not request.headers.get("Expect", "").isascii():  # aiohttp does not refuse such a header
                     raise web.HTTPExpectationFailed
                 return await handler(request)
+            except web.HTTPException as error:
+                return _answer_of(error)
             finally:
                 if body_timer is not None:
                     body_timer.cancel()

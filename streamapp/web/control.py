@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from streamapp.web.cluster import Peers
-from streamapp.web.problem import BadParameter, Unavailable, json_response
+from streamapp.web.problem import BadParameter, Unavailable, check_parameters, json_response
 from streamapp.web.view_source import ViewSource
 
 __all__ = ["ControlViews"]
@@ -31,6 +31,7 @@ class ControlViews:
         return await self._set(request, False)
 
     async def _set(self, request: web.Request, paused: bool) -> web.Response:
+        check_parameters(request, ["workers"])
         which = request.query.get("workers", "this")
         if which not in ("this", "all"):
             raise BadParameter("workers", f"workers={which!r:.20}: expected this or all", example="all")

@@ -21,7 +21,14 @@ from streamapp.desk.shown import described, shown
 from streamapp.desk.trial import Trial
 from streamapp.errors import AuthorizationError, BrokerError, StreamsError
 from streamapp.records import OutputRecord
-from streamapp.web.problem import BadParameter, NotFound, Problem, Unavailable, json_response
+from streamapp.web.problem import (
+    BadParameter,
+    NotFound,
+    Problem,
+    Unavailable,
+    check_parameters,
+    json_response,
+)
 
 __all__ = ["DeskViews"]
 
@@ -70,7 +77,7 @@ class DeskViews:
         100, at most 1,000) in the order of partition and offset in the dead-letter topic. With ``all=true``, replayed
         and discarded letters count, too.
         """
-        matches = _filter(request).matches
+        matches = _filter(request, "all", "each", "limit").matches
         everything, each = _flag(request, "all"), _flag(request, "each")
         limit = int(_number(request, "limit", 100))
 
@@ -97,6 +104,7 @@ class DeskViews:
 
     async def letter(self, request: web.Request) -> web.Response:
         """One letter with its stack trace."""
+        check_parameters(request, ())
 
         def show(desk: FailureDesk) -> dict[str, Any]:
             letter, marks = desk.letter(request.match_info["letter"])
@@ -110,6 +118,7 @@ class DeskViews:
         The answer has the exception that a function has raised, the results, the dropped records, and the records that
         wait for a retry.
         """
+        check_parameters(request, ())
 
         def run(desk: FailureDesk) -> Trial:
             letter, _ = desk.letter(request.match_info["letter"])
@@ -134,7 +143,8 @@ class DeskViews:
 
     async def replay(self, request: web.Request) -> web.Response:
         """Replays the letters of a filter; ``dry_run=true`` only counts the letters."""
-        chosen, force = _chosen(request), _flag(request, "force")
+        chosen = _chosen(request, "force", "only_group", "rate", "dry_run")
+        force = _flag(request, "force")
         only_group = _flag(request, "only_group")
         rate = _number(request, "rate", 0) or None
         if rate is not None and rate < _LEAST_RATE:
@@ -172,7 +182,7 @@ class DeskViews:
 
     async def discard(self, request: web.Request) -> web.Response:
         """Marks the letters of a filter as discarded, with the note ``why``."""
-        chosen, why = _chosen(request), request.query.get("why", "")
+        chosen, why = _chosen(request, "why"), request.query.get("why", "")
         async with self._alone():
             count = await self._ask(lambda desk: desk.discard(chosen.matches, why, named=chosen.ids))
         return json_response({"discarded": count})
@@ -180,6 +190,7 @@ class DeskViews:
     async def edit(self, request: web.Request) -> web.Response:
         """Gives a letter another key or value: ``{"key": "N1", "value": "..."}``, null or a text in the form of
         `letter`."""
+        check_parameters(request, ())
         new = _edit(await request.read())
         id = request.match_info["letter"]
 
@@ -257,7 +268,9 @@ def _edit(body: bytes) -> dict[str, str | None]:
     return new
 
 
-def _filter(request: web.Request) -> LetterFilter:
+def _filter(request: web.Request, *others: str) -> LetterFilter:
+    """The filter of a request, which may have the parameters ``others``, too."""
+    check_parameters(request, [*_FIELDS, "letter", *others], several=["letter"])
     fields: dict[str, Any] = {name: request.query[name] for name in _FIELDS if name in request.query}
     for name in ("since", "until"):
         if name in fields:
@@ -265,8 +278,8 @@ def _filter(request: web.Request) -> LetterFilter:
     return LetterFilter(**fields, ids=tuple(request.query.getall("letter", [])))
 
 
-def _chosen(request: web.Request) -> LetterFilter:
-    chosen = _filter(request)
+def _chosen(request: web.Request, *others: str) -> LetterFilter:
+    chosen = _filter(request, "all", *others)
     if not chosen and not _flag(request, "all"):
         raise BadParameter(
             "all", "no letters are chosen: give letter, operator, cause ..., or all=true", example="true"

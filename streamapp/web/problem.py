@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -18,6 +18,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "Unavailable",
+    "check_parameters",
     "json_response",
     "problem_response",
     "problems_as_json",
@@ -58,6 +59,22 @@ class Unavailable(Problem):
         super().__init__(
             503, message, headers={"Retry-After": str(retry_after)}, retry_after=retry_after, **details
         )
+
+
+def check_parameters(
+    request: web.Request, known: Collection[str] | None = None, several: Collection[str] = ()
+) -> None:
+    """Raises `BadParameter` for a parameter that is not ``known``, or that stands several times in the URL.
+
+    A request with a filter that nobody reads would choose too much. Without ``known``, the caller looks for unknown
+    parameters. Parameters of ``several`` may stand several times.
+    """
+    for name in request.query:
+        if known is not None and name not in known:
+            listed = ", ".join(sorted(known)) or "no parameter"
+            raise BadParameter(name, f"unknown parameter {name!r:.40}: {request.path} takes {listed}")
+        if name not in several and len(request.query.getall(name)) > 1:
+            raise BadParameter(name, f"{name} stands several times in the URL: give it once")
 
 
 def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

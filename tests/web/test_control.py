@@ -73,7 +73,15 @@ async def test_pages_of_other_sites_cannot_pause(serve: Serve) -> None:
     assert (await clients[0].post("/pause", headers={"Origin": own})).status == 200
 
 
-@pytest.mark.parametrize(("path", "status"), [("/pause?workers=some", 400), ("/pause", 405)])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/pause?workers=some", 400),
+        ("/pause?worker=all", 400),
+        ("/pause?workers=all&workers=this", 400),
+        ("/pause", 405),
+    ],
+)
 async def test_wrong_requests(serve: Serve, path: str, status: int) -> None:
     _, clients = await both(serve)
     response = await (clients[0].get(path) if status == 405 else clients[0].post(path))

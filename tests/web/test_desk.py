@@ -163,6 +163,26 @@ async def test_named_letters_that_are_not_there_or_not_open_are_said(serve: Serv
         assert (answer.status, "0-0 (replayed)" in (await answer.json())["error"]) == (404, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "parameter"),
+    [
+        ("discard?all=true&dry_run=true", "dry_run"),
+        ("discard?key=N1&caus=KeyError", "caus"),
+        ("discard?key=N1&key=N2", "key"),
+        ("replay?key=N1&operater=look-up", "operater"),
+        ("replay?key=N1&cause=KeyError&cause=ValueError", "cause"),
+        ("0-0/try?dry_run=true", "dry_run"),
+    ],
+)
+async def test_a_parameter_that_would_not_count_is_refused(serve: Serve, path: str, parameter: str) -> None:
+    """The parameter was passed over, so more letters than the caller meant were replayed or discarded."""
+    desk, client = await desk_of(serve)
+    answer = await client.post(f"/dlq/{path}")
+    assert (answer.status, (await answer.json())["parameter"]) == (400, parameter)
+    assert desk.marks.by_letter == {}
+    assert (await client.get("/dlq?oprator=look-up")).status == 400
+
+
 async def test_a_letter_is_edited_and_tried(serve: Serve) -> None:
     desk, client = await desk_of(serve)
     assert (await client.post("/dlq/0-0", json={"value": None})).status == 200

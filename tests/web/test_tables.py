@@ -242,6 +242,8 @@ async def test_a_table_of_recent_keys(serve: Any, source: FakeSource) -> None:
         ("/tables/delays/?newest=yes", "newest"),
         ("/tables/delays/?newest=true&from=a", "newest"),
         ("/tables/delays/?form=a", "form"),
+        ("/tables/delays/?from=a&from=b", "from"),
+        ("/tables/delays/?key=JFK&key=LGA", "key"),
         ("/tables/delays/JFK?from=a", "from"),
         ("/tables/hourly/?from=yesterday", "from"),
         ("/tables/hourly/JFK?from=10&to=5", "to"),
