@@ -21,7 +21,7 @@ from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape
 from streamapp.serdes.proto_outline import message_at, renumbered
 from streamapp.serdes.proto_text import proto_text
 from streamapp.serdes.protobuf_derived import derived
-from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of, filler_of
+from streamapp.serdes.protobuf_types import Copier, Unlike, copier_of, filler_of, named_floats
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_message
@@ -214,7 +214,7 @@ class ProtobufSerde(Serde[T]):
         return end
 
     def _message(self, value: Any) -> Any:
-        from google.protobuf.json_format import ParseDict
+        from google.protobuf.json_format import ParseDict, ParseError
 
         if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
@@ -227,7 +227,11 @@ class ProtobufSerde(Serde[T]):
             with suppress(Unlike):
                 return self._copier.write(value)
         plain = msgspec.to_builtins(as_plain(value) if self._omits else plain_of(value))
-        return ParseDict({name: item for name, item in plain.items() if item is not None}, self.message())
+        given = {name: item for name, item in plain.items() if item is not None}
+        try:
+            return ParseDict(given, self.message())
+        except ParseError:  # the mapping takes NaN and infinity as text only
+            return ParseDict(named_floats(self.message.DESCRIPTOR, given), self.message())
 
     def _typed(self, message: Any) -> Any:
         if self._copier is not None:

@@ -7,14 +7,14 @@ Protobuf's JSON mapping (times, enums by name, numbers as text), which is slower
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
+from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 from msgspec import inspect as mi
 
 from streamapp.serdes.types import bare, takes_all_fields
 
-__all__ = ["Copier", "Unlike", "copier_of", "filler_of"]
+__all__ = ["Copier", "Unlike", "copier_of", "filler_of", "named_floats"]
 
 _INTS = (3, 4, 5, 6, 7, 13, 15, 16, 17, 18)
 _PLAIN: dict[int, tuple[type, mi.Type]] = {
@@ -27,6 +27,7 @@ _PLAIN: dict[int, tuple[type, mi.Type]] = {
 """Numbers of Protobuf's types -> the Python type, for values that are copied as they are. A float of 32 bits is absent,
 because the JSON mapping gives it fewer digits."""
 _REPEATED, _STRING, _MESSAGE = 3, 9, 11
+_FLOATS = (1, 2)
 _SPECIAL_FILES = frozenset(
     f"google/protobuf/{name}.proto"
     for name in ("any", "duration", "field_mask", "struct", "timestamp", "wrappers")
@@ -133,6 +134,42 @@ def filler_of(shape: Any) -> Callable[[Any], None] | None:
     return of(mi.type_info(shape))
 
 
+def named_floats(descriptor: Any, plain: Any) -> Any:
+    """The value of a message in Protobuf's JSON mapping, with the texts that the mapping has for NaN and infinity.
+
+    Only fields of the types float and double get these texts.
+    """
+    if not isinstance(plain, dict):
+        wrapped = descriptor.fields_by_name.get("value") if _is_wrapper(descriptor) else None
+        return plain if wrapped is None else _named_float(wrapped, plain)
+    fields = {name: each for each in descriptor.fields for name in (each.name, each.json_name)}
+    return {
+        name: _named_floats_of(fields[name], item) if name in fields else item for name, item in plain.items()
+    }
+
+
+def _is_wrapper(descriptor: Any) -> bool:
+    return bool(descriptor.file.name == "google/protobuf/wrappers.proto")
+
+
+def _named_floats_of(field: Any, item: Any) -> Any:
+    message = field.message_type
+    if isinstance(item, list | tuple):
+        return [_named_float(field, each) for each in item]
+    if message is not None and message.GetOptions().map_entry and isinstance(item, dict):
+        value = message.fields_by_name["value"]
+        return {key: _named_float(value, each) for key, each in item.items()}
+    return _named_float(field, item)
+
+
+def _named_float(field: Any, item: Any) -> Any:
+    if field.type == _MESSAGE:
+        return named_floats(field.message_type, item)
+    if field.type in _FLOATS and isinstance(item, float) and not isfinite(item):
+        return "NaN" if isnan(item) else "Infinity" if item > 0 else "-Infinity"
+    return item
+
+
 def _must_be_said(field: mi.Field) -> bool:
     """True for a field that may be None, and has no default."""
     return field.required and _without_none(field.type) is not field.type
@@ -237,12 +274,7 @@ def _scalar(wanted: type) -> _Part:
             raise Unlike
         return item
 
-    def write_float(item: Any) -> Any:
-        if type(item) is not float or not isfinite(item):
-            raise Unlike
-        return item
-
-    return _Part(None, write_float) if wanted is float else _Part(None, write, wanted)
+    return _Part(None, write, wanted)
 
 
 def _list(items: _Part) -> _Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -11,9 +12,10 @@ import pyarrow as pa
 import pydantic
 import pytest
 
-from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde
+from streamapp import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
 from streamapp.runners.spark.columns import _writer
 from streamapp.runners.spark.typed import _converter, arrow_type
+from streamapp.serdes import LocalSchemaRegistry
 from streamapp.serdes.json_values import to_json
 from tests.unit.serdes.protos import shop
 
@@ -102,6 +104,67 @@ def test_the_schema_beside_a_type_has_the_digits_of_decimals() -> None:
     assert arrow_type(serde) == pa.struct([("total", pa.decimal128(12, 2))])
     shown = _converter(serde)([serde.serialize(Total(Decimal("0.10")))]).to_pylist()
     assert shown == [{"total": Decimal("0.10")}]
+
+
+class Bank(msgspec.Struct):
+    code: str
+
+
+class Booking(msgspec.Struct):
+    at: int
+    total: Decimal
+    bank: Bank
+
+
+class Node(msgspec.Struct):
+    value: int
+    next: Node | None = None
+
+
+BOOKING = {
+    "type": "record",
+    "name": "Booking",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "total", "type": MONEY},
+        {"name": "note", "type": "string"},
+        {
+            "name": "bank",
+            "type": {
+                "type": "record",
+                "name": "Bank",
+                "fields": [{"name": "code", "type": "string"}, {"name": "city", "type": "string"}],
+            },
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("reading", "row"),
+    [
+        ({"type": Booking}, {"at": 1_704_067_200_000, "total": Decimal("1.50"), "bank": {"code": "A"}}),
+        ({"fields": ["total", "note"]}, {"total": Decimal("1.50"), "note": "n"}),
+    ],
+)
+def test_columns_are_the_fields_that_the_serde_reads(reading: dict[str, Any], row: dict[str, Any]) -> None:
+    """Other fields of the schema would be columns of nulls, and the number of a moment would be another moment."""
+    registry = LocalSchemaRegistry()
+    whole = {
+        "at": 1_704_067_200_000,
+        "total": Decimal("1.5"),
+        "note": "n",
+        "bank": {"code": "A", "city": "B"},
+    }
+    data = AvroSerde[Any](BOOKING, registry=registry).serialize(whole)
+    assert _converter(AvroSerde(BOOKING, registry=registry, **reading))([data]).to_pylist() == [row]
+
+
+@pytest.mark.parametrize("serde", [JsonSerde(Node), JsonSchemaSerde(type=Node)])
+def test_a_type_that_contains_itself_is_json_text(serde: Serde[Any]) -> None:
+    assert arrow_type(serde) is None
+    shown = _converter(serde)([serde.serialize(Node(1, Node(2)))]).to_pylist()
+    assert [json.loads(text) for text in shown] == [{"value": 1, "next": {"value": 2, "next": None}}]
 
 
 GATE = {"type": "enum", "name": "Gate", "symbols": ["A"]}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -31,7 +31,7 @@ from streamapp.serdes import (
     StringSerde,
     UUIDSerde,
 )
-from streamapp.serdes.avro_schema import Parsed, kind_of, parse
+from streamapp.serdes.avro_schema import Parsed, kind_of, parse, unnulled
 from streamapp.serdes.framing import Framing
 from streamapp.serdes.models import is_model, plain_of, record_shape
 from streamapp.serdes.types import bare, excerpt
@@ -94,59 +94,96 @@ def arrow_type(serde: Serde[Any]) -> pa.DataType | None:
     if isinstance(serde, ListSerde):
         inner = arrow_type(serde.inner)
         return inner and pa.list_(inner)
-    found = None
+    schema = _avro_of(serde) if isinstance(serde, AvroSerde) else None
     if isinstance(serde, JsonSerde | JsonSchemaSerde | AvroSerde | ProtobufSerde) and _has_fields(serde.type):
         shape = record_shape(serde.type) if is_model(serde.type) else serde.type
-        found = None if shape is None else _of_type(mi.type_info(shape))
-    if found is None and isinstance(serde, AvroSerde):
-        parsed = parse(serde.schema)  # has the precision of decimals, which a type does not have
-        return _of_avro(parsed, parsed.root, {})
-    return found
+        if shape is not None:
+            return _of_type(mi.type_info(shape), schema, ())
+    return None if schema is None else _of_avro(schema, {})
+
+
+class _Avro(NamedTuple):
+    """A part of an Avro schema."""
+
+    parsed: Parsed
+    part: Any
+
+    def at(self, part: Any) -> _Avro:
+        return _Avro(self.parsed, self.parsed.follow(part))
+
+    @property
+    def some(self) -> _Avro:
+        """The schema without null, if it is a union of null and one other type."""
+        return self.at(unnulled(self.part)[0])
+
+
+def _avro_of(serde: AvroSerde[Any]) -> _Avro:
+    """The schema of the values that a serde reads: without the fields that ``fields`` leaves out."""
+    parsed = parse(serde.schema)
+    root = parsed.root
+    if serde.fields is not None:
+        root = {**root, "fields": [each for each in root["fields"] if each["name"] in serde.fields]}
+    return _Avro(parsed, root)
 
 
 def _has_fields(type_: Any) -> bool:
     return type_ is not None and type_ is not dict
 
 
-def _of_type(info: mi.Type) -> pa.DataType | None:
-    match info := bare(info):
+def _of_type(info: mi.Type, schema: _Avro | None, outer: tuple[type, ...]) -> pa.DataType | None:
+    """``schema`` is the Avro schema of the same values, if there is one. The schema has the digits of decimals, which a
+    type does not have. ``outer`` are the classes that contain this type."""
+    info, schema = bare(info), schema and schema.some
+    kind = None if schema is None else kind_of(schema.part)
+    match info:
         case mi.UnionType(types=types):
             some = [each for each in types if not isinstance(each, mi.NoneType)]
-            return _of_type(some[0]) if len(some) == 1 else None
+            return _of_type(some[0], schema, outer) if len(some) == 1 else None
         case mi.ListType(item_type=item) | mi.VarTupleType(item_type=item) | mi.SetType(item_type=item):
-            inner = _of_type(item)
+            items = schema.at(schema.part["items"]) if schema and kind == "array" else None
+            inner = _of_type(item, items, outer)
             return inner and pa.list_(inner)
         case mi.DictType(key_type=mi.StrType(), value_type=item):
-            inner = _of_type(item)
+            values = schema.at(schema.part["values"]) if schema and kind == "map" else None
+            inner = _of_type(item, values, outer)
             return inner and pa.map_(pa.string(), inner)
-        case mi.StructType(fields=fields, array_like=False, tag=None) | mi.DataclassType(fields=fields):
-            return _struct([(field.encode_name, _of_type(field.type)) for field in fields])
-    return _SCALARS.get(type(info))
+        case mi.StructType(array_like=False, tag=None) | mi.DataclassType():
+            if info.cls in outer:
+                return None
+            parts: dict[str, _Avro] = {}
+            if schema is not None and kind == "record":
+                parts = {each["name"]: schema.at(each["type"]) for each in schema.part["fields"]}
+            inside = (*outer, info.cls)
+            names = [(each.encode_name, each.type) for each in info.fields]
+            return _struct([(name, _of_type(type_, parts.get(name), inside)) for name, type_ in names])
+    if type(info) in _SCALARS:
+        return _SCALARS[type(info)]
+    return None if schema is None else _of_avro(schema, {})
 
 
-def _of_avro(parsed: Parsed, schema: Any, named: dict[str, pa.DataType | None]) -> pa.DataType | None:
+def _of_avro(schema: _Avro, named: dict[str, pa.DataType | None]) -> pa.DataType | None:
     """``named`` has the types of the records that stand before this schema, by their full names; None for a record that
     contains this schema."""
-    schema = parsed.follow(schema)
-    match kind_of(schema):
+    part = schema.part
+    match kind_of(part):
         case "union":
-            found = [_of_avro(parsed, each, named) for each in schema if each != "null"]
+            found = [_of_avro(schema.at(each), named) for each in part if each != "null"]
             return found[0] if len(found) == 1 else None
         case "decimal":
-            digits = schema["precision"]
-            return pa.decimal128(digits, schema.get("scale") or 0) if 0 < digits <= _MOST_DIGITS else None
+            digits = part["precision"]
+            return pa.decimal128(digits, part.get("scale") or 0) if 0 < digits <= _MOST_DIGITS else None
         case "record":
-            name = schema["name"]
+            name = part["name"]
             if name not in named:
                 named[name] = None
-                fields = [(each["name"], _of_avro(parsed, each["type"], named)) for each in schema["fields"]]
+                fields = [(each["name"], _of_avro(schema.at(each["type"]), named)) for each in part["fields"]]
                 named[name] = _struct(fields)
             return named[name]
         case "array":
-            inner = _of_avro(parsed, schema["items"], named)
+            inner = _of_avro(schema.at(part["items"]), named)
             return inner and pa.list_(inner)
         case "map":
-            inner = _of_avro(parsed, schema["values"], named)
+            inner = _of_avro(schema.at(part["values"]), named)
             return inner and pa.map_(pa.string(), inner)
         case kind:
             return _AVRO.get(kind)
