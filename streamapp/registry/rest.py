@@ -28,6 +28,8 @@ _CONNECT_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _MOST_BYTES = 16 * 2**20
 _MOST_TEXT = 2_000
+_MOST_NUMBER = 2**31 - 1
+"""The largest id and version of a schema: both have 31 bits."""
 _ANYTHING: Mapping[str, type] = {}
 _AGAIN = (408, 425, 429)
 """HTTP statuses below 500 after which the same request may succeed later."""
@@ -258,7 +260,10 @@ def _has(answer: Any, fields: Mapping[str, type]) -> bool:
     """True if the answer is JSON, with fields of these types. A proxy may answer for the registry with other JSON."""
     if not fields:
         return not isinstance(answer, bytes)
-    return isinstance(answer, dict) and all(type(answer.get(name)) is kind for name, kind in fields.items())
+    return isinstance(answer, dict) and all(
+        type(answer.get(name)) is kind and (kind is not int or 0 <= answer[name] <= _MOST_NUMBER)
+        for name, kind in fields.items()
+    )
 
 
 def _short(error: Exception) -> str:

@@ -250,12 +250,13 @@ class AvroSerde(Serde[T]):
         version."""
         header, schema = self.registered.written()
         if schema != self.schema:
-            pinned = _parsed(schema, self._ints)
-            self._check_units(pinned.root)
-            self._write_any = make_any_writer(pinned, self._parsed)
-            self._write = self._writer(
-                _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
-            )
+            with self.registered.usable():
+                pinned = _parsed(schema, self._ints)
+                self._check_units(pinned.root)
+                self._write_any = make_any_writer(pinned, self._parsed)
+                self._write = self._writer(
+                    _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
+                )
         self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
 

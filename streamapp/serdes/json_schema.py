@@ -161,7 +161,8 @@ class JsonSchemaSerde(Serde[T]):
         """The bytes before each written value. With ``version=``, the schema of this version checks written values."""
         header, schema = self.registered.written()
         if schema != self.schema and self.validate:
-            self._check_written = _validator(schema, self._referenced)
+            with self.registered.usable():
+                self._check_written = _validator(schema, self._referenced)
         self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
 

@@ -21,6 +21,7 @@ from streamapp.serdes.types import record_fields
 
 __all__ = [
     "as_struct",
+    "builder_of",
     "is_model",
     "is_pydantic",
     "maker_of",
@@ -68,9 +69,45 @@ def _without_records(value: Any) -> Any:
 
 
 def maker_of(model: Any) -> Callable[[Any], Any]:
-    """The function that makes an object of a pydantic model or Faust Record from a dict."""
+    """The function that makes an object of a pydantic model or Faust Record from a dict. Parts of the dict may be in
+    the form of JSON, such as times as text."""
+    return builder_of(model) if is_pydantic(model) else _record_maker(model)
+
+
+def builder_of(model: Any) -> Callable[[Any], Any]:
+    """As `maker_of`, from a dict whose values have the types of the fields already."""
     made: Callable[[Any], Any] = model.model_validate if is_pydantic(model) else model.from_data
     return made
+
+
+def _record_maker(record: Any) -> Callable[[Any], Any]:
+    """A Record takes values as they are, so the values first get the types of the Record's fields."""
+    shape = record_shape(record)
+    if shape is None:
+        return builder_of(record)
+
+    def make(data: Any) -> Any:
+        typed = msgspec.convert(data, shape)
+        given = {
+            name: _with_records(getattr(typed, name)) for name in record_fields(shape) or () if name in data
+        }
+        return record.from_data({**data, **given})
+
+    return make
+
+
+def _with_records(value: Any) -> Any:
+    """The value with Records in the place of the Structs that `as_struct` has made for them."""
+    if isinstance(value, dict):
+        return {name: _with_records(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_records(item) for item in value]
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_with_records(item) for item in value)
+    record = model_of(type(value))
+    if record is None:
+        return value
+    return record.from_data({name: _with_records(getattr(value, name)) for name in value.__struct_fields__})
 
 
 def as_struct(model: Any) -> Any:

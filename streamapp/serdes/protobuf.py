@@ -183,7 +183,8 @@ class ProtobufSerde(Serde[T]):
     def _first_header(self) -> bytes:
         header, schema = self.registered.written()
         if self.registered.version is not None:
-            self._path = _path_in(str(schema), self._full_name, self._path)
+            with self.registered.usable():
+                self._path = _path_in(str(schema), self._full_name, self._path)
             self._indexes = _indexes(self._path)
         self._own = header + self._indexes
         return self._own

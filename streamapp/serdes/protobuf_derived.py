@@ -11,7 +11,7 @@ from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
-from streamapp.serdes.models import maker_of, model_of, shape_of
+from streamapp.serdes.models import builder_of, model_of, shape_of
 from streamapp.serdes.proto_outline import TYPES
 from streamapp.serdes.protobuf_fields import Form, enum_form, has_zero_default, numbers_of, scalar_form
 from streamapp.serdes.protobuf_types import Copier
@@ -209,7 +209,7 @@ class _Parts:
         self._class = model_of(cls) or cls
         self._make: Callable[..., Any] = cls
         if self._class is not cls:
-            make = maker_of(self._class)
+            make = builder_of(self._class)
             self._make = lambda **values: make(values)
         self._always: list[tuple[str, str, Callable[[Any], Any]]] = []
         self._present: list[tuple[str, str, Callable[[Any], Any], bool]] = []

@@ -6,8 +6,8 @@ The registry gives the schema an id, which the serde writes before each value or
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 from uuid import UUID
 
@@ -29,7 +29,7 @@ from streamapp.serdes.schema_registry import (
     default_registry,
 )
 
-__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy", "objected", "own_schema"]
+__all__ = ["Registered", "SchemaIdIn", "SubjectStrategy", "VersionUnusable", "objected", "own_schema"]
 
 SubjectStrategy = Literal["topic", "record", "topic-record"]
 """The rule for the name of a subject. The three rules give ``<topic>-value`` (of a key ``<topic>-key``), ``<record>``
@@ -45,6 +45,14 @@ they do."""
 
 _MOST_NAME = 100
 _MAX_ID = 2**31 - 1
+
+
+class VersionUnusable(SchemaRegistryError, ConfigError):
+    """A serde with ``version`` cannot write with this version of its subject.
+
+    The version belongs to the registry and not to the record. So this error is also a `SchemaRegistryError`, and no
+    record is skipped because of it.
+    """
 
 
 class Registered:
@@ -142,6 +150,20 @@ class Registered:
         if found.guid is None:
             raise _no_guids(self.registry)
         return guid_frame(found.guid), found.schema
+
+    @contextmanager
+    def usable(self) -> Iterator[None]:
+        """Raises `VersionUnusable` in place of the errors of a serde that prepares to write with its ``version``."""
+        try:
+            yield
+        except SchemaRegistryError:
+            raise
+        except (ConfigError, ValueError) as error:
+            if self.version is None:
+                raise
+            raise VersionUnusable(
+                f"this serde cannot write with version {self.version} of {self.subject}: {error}"
+            ) from error
 
     def _compare_with_latest(self) -> None:
         if self.objection is None or isinstance(self.registry, LocalSchemaRegistry):

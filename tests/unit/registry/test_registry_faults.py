@@ -526,7 +526,18 @@ def test_what_is_no_registry_is_said_at_once(server: ScriptedRegistry, monkeypat
 
 @pytest.mark.parametrize(
     "body",
-    [{}, [], None, b"", True, "down", {"message": "maintenance"}, {"schema": 7, "id": "x", "version": None}],
+    [
+        {},
+        [],
+        None,
+        b"",
+        True,
+        "down",
+        {"message": "maintenance"},
+        {"schema": 7, "id": "x", "version": None},
+        {"schema": 7, "id": 2**40, "version": 1},
+        {"schema": 7, "id": -1, "version": 1},
+    ],
 )
 @pytest.mark.parametrize("format", ["Avro", "Protobuf"])
 def test_json_of_another_server_is_no_fault_of_the_record(
@@ -555,6 +566,37 @@ def test_json_of_another_server_is_no_fault_of_the_record(
     assert not [
         *tmp_path.rglob("*.json")
     ]  # no later start without registry takes such an answer for a schema
+
+
+OTHER_SCHEMAS: dict[str, dict[str, str]] = {
+    "Avro": {"schema": '{"type": "record"}'},
+    "JSON": {"schema": '{"type": 7}', "schemaType": "JSON"},
+    "Protobuf": {"schema": "package streamapp.shop; message Order {}", "schemaType": "PROTOBUF"},
+    "Protobuf without messages": {"schema": "package streamapp.shop;", "schemaType": "PROTOBUF"},
+}
+
+
+@pytest.mark.parametrize("format", OTHER_SCHEMAS)
+def test_a_version_that_the_serde_cannot_write_is_no_fault_of_the_record(
+    server: ScriptedRegistry, format: str
+) -> None:
+    """With "continue", each result was dropped."""
+    server.add("out-value", OTHER_SCHEMAS[format])
+    registry = client_of(server)
+    sink: Serde[Any] = ProtobufSerde(shop.Item, registry=registry, version="latest")
+    if format == "Avro":
+        sink = AvroSerde(FLIGHT, registry=registry, version="latest")
+    if format == "JSON":
+        sink = JsonSchemaSerde({"type": "object"}, registry=registry, version="latest")
+    builder = StreamsBuilder(StreamsConfig("app", production_exception_handler="continue"))
+    builder.stream("in", key_serde=BytesSerde(), value_serde=JsonSerde()).map_values(
+        lambda value: shop.Item() if "Protobuf" in format else {"delay": 3}
+    ).to("out", value_serde=sink)
+    with (
+        TopologyTestDriver(builder.build()) as driver,
+        pytest.raises(SchemaRegistryError, match="cannot write with version latest of out-value"),
+    ):
+        driver.pipe_raw("in", b"k", b"{}", 0)
 
 
 def test_a_read_only_registry_is_not_said_to_find_the_schema_invalid(server: ScriptedRegistry) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from enum import Enum
 from typing import Any
+from uuid import UUID
 
 import faust
 import msgspec
@@ -84,6 +86,40 @@ def test_faust(serde: Serde[Any]) -> None:
     assert (read.line, read.delay, read.halts[0].at, read.last.at) == ("S1", 3, "Hbf", "Ost")
     short = serde.deserialize(serde.serialize(Train(line="S2")))
     assert (short.line, short.delay, short.last) == ("S2", None, None)
+
+
+class Gauge(Enum):
+    WIDE = "wide"
+
+
+class Car(faust.Record):
+    built: date
+    key: bytes
+    gauge: Gauge
+
+
+class Run(faust.Record):
+    at: datetime
+    id: UUID
+    key: bytes
+    gauge: Gauge
+    cars: list[Car]
+    by_name: dict[str, Car]
+    first: Car | None = None
+
+
+CAR = Car(built=date(2020, 1, 2), key=b"\xff\0", gauge=Gauge.WIDE)
+RUN = Run(at=MOMENT, id=UUID(int=1), key=b"\xff", gauge=Gauge.WIDE, cars=[CAR], by_name={"a": CAR}, first=CAR)
+
+
+@pytest.mark.parametrize("serde", [AvroSerde(type=Run), JsonSchemaSerde(type=Run), ProtobufSerde(type=Run)])
+def test_the_fields_of_a_record_have_their_types(serde: Serde[Any]) -> None:
+    """JSON has times and bytes as text, and the Record took the texts."""
+    read = serde.deserialize(serde.serialize(RUN))
+    assert (read.at, read.id, read.key, read.gauge) == (MOMENT, UUID(int=1), b"\xff", Gauge.WIDE)
+    for car in (read.cars[0], read.by_name["a"], read.first):
+        assert isinstance(car, Car)
+        assert (car.built, car.key, car.gauge) == (date(2020, 1, 2), b"\xff\0", Gauge.WIDE)
 
 
 def test_the_avro_schema_of_both() -> None:
