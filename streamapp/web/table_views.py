@@ -56,6 +56,8 @@ class TableViews:
         With one limit for all pages, two workers could wait for each other. A frozen worker would also hold up pages
         that do not need its rows.
         """
+        self._counts: dict[str, asyncio.Task[dict[str, Any] | None]] = {}
+        """The counts under way, by table. Requests that come meanwhile get the same count."""
 
     async def listing(self, _request: web.Request) -> web.Response:
         tables = sorted(self._source.tables().values(), key=lambda table: table.is_internal)
@@ -460,6 +462,14 @@ class TableViews:
         } | ({"window_size_ms": size} if (size := table.kind.window_size_ms) else {})
 
     async def _count(self, table: TableInfo) -> dict[str, Any] | None:
+        """The count of a table. Many requests at the same time cost the data plane as much as one request."""
+        count = self._counts.get(table.name)
+        if count is None:
+            count = self._counts[table.name] = asyncio.create_task(self._new_count(table))
+            count.add_done_callback(lambda _: self._counts.pop(table.name, None))
+        return await asyncio.shield(count)
+
+    async def _new_count(self, table: TableInfo) -> dict[str, Any] | None:
         """The number of entries in the partitions of this worker. The count of a partition ends at `COUNT_LIMIT`; the
         number is then not ``exact``. None for tables with windows, sessions or versions, and while the partitions
         cannot be read."""

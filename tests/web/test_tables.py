@@ -74,6 +74,24 @@ async def test_lists_the_tables(serve: Any, source: FakeSource) -> None:
     assert not tables["buffer"]["readable"]
 
 
+async def test_many_lists_at_the_same_time_count_the_entries_once(serve: Any, source: FakeSource) -> None:
+    """The counts for 40 clients held up the records of a worker."""
+    client = await serve(source)
+    await get(client, "/tables/")
+    once, source.reads = source.reads, 0
+    source.block_reads = asyncio.Event()
+    asked = [asyncio.create_task(get(client, "/tables/")) for _ in range(20)]
+    await asyncio.sleep(0.3)
+    source.block_reads.set()
+    lists = await asyncio.gather(*asked)
+    assert source.reads == once
+    assert all(each == lists[0] for each in lists)
+    delays = {table["name"]: table for table in lists[0]["tables"]}["delays"]
+    assert delays["entries"] == {"count": 4, "exact": True}
+    await get(client, "/tables/")
+    assert source.reads == 2 * once
+
+
 async def test_stores_of_operators_are_listed_last(serve: Any) -> None:
     source = FakeSource()
     source.add_table("parked", "key_value", {0: open_empty("parked", "key_value")}, is_internal=True)

@@ -51,6 +51,10 @@ class CommandQueue:
             self.close()
         return future
 
+    def __len__(self) -> int:
+        """The number of functions that wait."""
+        return self._queue.qsize()
+
     def run_next(self) -> bool:
         """Runs the first function that waits. False: no function waits."""
         try:

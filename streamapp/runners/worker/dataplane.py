@@ -281,8 +281,10 @@ class DataPlane(threading.Thread):
         self.tasks.current = self._committer.waits_for = None
         try:
             self._woken.clear()
-            while not self._stopping and self._commands.run_next():
-                pass
+            # Commands that come meanwhile wait for the next turn. Otherwise many reads would hold up all records.
+            for _ in range(len(self._commands)):
+                if self._stopping or not self._commands.run_next():
+                    break
             if not self._stopping:
                 # Only now the command is complete, so damage that shows at a start is repaired without a loss.
                 self._start_restored()

@@ -1057,6 +1057,27 @@ def test_a_command_ends_the_wait_of_an_idle_turn(
     assert not plane.is_alive()
 
 
+def test_reads_without_end_do_not_hold_up_records(plane: Plane) -> None:
+    """A worker processed no record while clients asked for the newest entries again and again."""
+    plane.given(1, ONE)
+    plane.fetcher.arrived = {ONE: 3}  # type: ignore[attr-defined]
+    reads = 0
+
+    def read() -> None:
+        nonlocal reads
+        reads += 1
+        if reads < 1_000:
+            plane.call(read)
+
+    before = plane.processed
+    plane.call(read)
+    plane.call(read)
+    plane._turn()
+    assert (reads, plane.processed - before) == (2, 3)
+    plane._turn()
+    assert reads == 4
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_busy_task_does_not_delay_the_look_for_records_of_a_task_that_waits(
     plane: Plane, monkeypatch: pytest.MonkeyPatch, waits: bool
