@@ -19,7 +19,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeVar
 
-from streamapp.errors import SerializationError
 from streamapp.records import NO_HEADERS
 from streamapp.state.backend import WriteSet
 from streamapp.state.cache_entry import (
@@ -260,7 +259,7 @@ class CachedStore(WriteBehindStore):
             self._sound_value,
         )
         size_of, equal, exact, cache = self._value_size, self._equal_values, self._values.exact, self._cache
-        encode, keeps_bytes, keep_source = self._values.encode, task.keeps_source_bytes, self._keep_source
+        keeps_bytes, keep_source = task.keeps_source_bytes, self._keep_source
 
         def fold(row_key: Any, key: Any, value: Any, timestamp: int) -> tuple[Any, Any, int]:
             news = news_of(row_key)
@@ -276,14 +275,7 @@ class CachedStore(WriteBehindStore):
                 return None, old, timestamp if timestamp > latest else latest
             if timestamp > latest:
                 latest = timestamp
-            if value_class is None:
-                try:
-                    after = encode(new)
-                except SerializationError:
-                    after = None
-                if after.__class__ is not bytes:
-                    after = keep(new)  # raises the error that names the store
-            elif new.__class__ is not value_class or not sound(new):
+            if new.__class__ is not value_class or not sound(new):
                 after = keep(new)
             news.row = row = after, latest
             news.offset, news.timestamp, news.number = task.offset, task.timestamp, use()

@@ -55,17 +55,12 @@ class CachedTimes(ShowingCachedStore, TimeBucketedStore):
         return write_and_see
 
     def _rewriting(self) -> Write:
+        if self._sized:
+            return self._write
         images, keep_in_image, dirty = self._images, self._keep_in_image, self._dirty
         watches, note = self._order.watches, self._order.note
-        write, sized, size_of = self._write, self._sized, self._value_size
 
         def rewrite(row_key: Any, row: Row) -> None:
-            if sized:
-                before = dirty.get(row_key, MISSING)[0]
-                if before is None:
-                    write(row_key, row)
-                    return
-                self._sized_bytes += size_of(row[0]) - size_of(before)
             if watches:
                 note(row_key)
             dirty[row_key] = row
