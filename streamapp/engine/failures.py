@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from types import CodeType, TracebackType
 
+from streamapp._base.stacks import STREAMAPP, passed
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.global_letters import LetterCollector
 from streamapp.engine.judging import (
@@ -37,8 +36,6 @@ __all__ = ["LETTER", "REPRODUCE", "Failures", "ProcessingFailed", "error_headers
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-
-_STREAMAPP = str(Path(__file__).parents[1])
 
 REPRODUCE = ". To run it again: "
 """Begins the part of a message that has the command for another run of the record."""
@@ -299,8 +296,6 @@ class Failures:
 
 def _users_function(error: BaseException) -> str:
     """The first function in the traceback that is not streamapp's, with file and line; "" if there is none."""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        code = frame.f_code
-        if not code.co_filename.startswith((_STREAMAPP, "<")):
-            return f"{code.co_qualname} ({code.co_filename}:{line})"
+    for code, line in passed(error, STREAMAPP, "<"):
+        return f"{code.co_qualname} ({code.co_filename}:{line})"
     return ""

@@ -18,6 +18,7 @@ import urllib3
 
 from streamapp.errors import ConfigError, SchemaRegistryError
 from streamapp.registry.registry_settings import RegistrySettings
+from streamapp.serdes.schema_registry import MAX_ID
 
 __all__ = ["ForeignAnswer", "RegistryAway", "RegistryMistrusted", "RegistryRefusal", "RestClient", "path_of"]
 
@@ -28,8 +29,6 @@ _CONNECT_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _MOST_BYTES = 16 * 2**20
 _MOST_TEXT = 2_000
-_MOST_NUMBER = 2**31 - 1
-"""The largest id and version of a schema: both have 31 bits."""
 _ANYTHING: Mapping[str, type] = {}
 _AGAIN = (408, 425, 429)
 """HTTP statuses below 500 after which the same request may succeed later."""
@@ -261,7 +260,7 @@ def _has(answer: Any, fields: Mapping[str, type]) -> bool:
     if not fields:
         return not isinstance(answer, bytes)
     return isinstance(answer, dict) and all(
-        type(answer.get(name)) is kind and (kind is not int or 0 <= answer[name] <= _MOST_NUMBER)
+        type(answer.get(name)) is kind and (kind is not int or 0 <= answer[name] <= MAX_ID)
         for name, kind in fields.items()
     )
 

@@ -85,12 +85,11 @@ def _record_maker(record: Any) -> Callable[[Any], Any]:
     shape = record_shape(record)
     if shape is None:
         return builder_of(record)
+    names = record_fields(shape) or ()
 
     def make(data: Any) -> Any:
         typed = msgspec.convert(data, shape)
-        given = {
-            name: _with_records(getattr(typed, name)) for name in record_fields(shape) or () if name in data
-        }
+        given = {name: _with_records(getattr(typed, name)) for name in names if name in data}
         return record.from_data({**data, **given})
 
     return make

@@ -18,6 +18,7 @@ from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, guid_frame, id_frame,
 from streamapp.serdes.references import check_references
 from streamapp.serdes.schema_diff import summary
 from streamapp.serdes.schema_registry import (
+    MAX_ID,
     LocalSchemaRegistry,
     Schema,
     SchemaFormat,
@@ -44,7 +45,6 @@ Objection = Callable[[Schema], str]
 they do."""
 
 _MOST_NAME = 100
-_MAX_ID = 2**31 - 1
 
 
 class VersionUnusable(SchemaRegistryError, ConfigError):
@@ -185,7 +185,7 @@ class Registered:
             self._id_frame()
         if data[0] == 0:
             schema_id = int.from_bytes(data[1:ID_BYTES], "big")
-            if schema_id > _MAX_ID:
+            if schema_id > MAX_ID:
                 # A registry may answer such a number with 404, which would look like a wrong address of the registry.
                 raise SerializationError(
                     f"no schema has id {schema_id}, because ids have at most 31 bits: "

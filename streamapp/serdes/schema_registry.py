@@ -13,6 +13,7 @@ from uuid import UUID
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 
 __all__ = [
+    "MAX_ID",
     "LocalSchemaRegistry",
     "Schema",
     "SchemaFormat",
@@ -24,6 +25,9 @@ __all__ = [
     "default_registry",
     "set_default_registry",
 ]
+
+MAX_ID = 2**31 - 1
+"""The largest id and version of a schema."""
 
 Schema: TypeAlias = str | dict[str, Any] | list[Any]
 """A schema as JSON values or text (Avro and JSON Schema), or the text of a .proto file."""
@@ -79,7 +83,7 @@ class SchemaRegistry(Protocol):
     """
 
     def id_of(self, subject: str, schema: Schema, format: SchemaFormat = "AVRO") -> int:
-        """The id (0 to 2**31 - 1) of a schema, which is registered under the subject if it is new."""
+        """The id (0 to `MAX_ID`) of a schema, which is registered under the subject if it is new."""
         ...
 
     def schema_of(self, schema_id: int, format: SchemaFormat = "AVRO") -> Schema:

@@ -19,6 +19,7 @@ __all__ = [
     "Problem",
     "Unavailable",
     "check_parameters",
+    "check_repeated",
     "json_response",
     "problem_response",
     "problems_as_json",
@@ -61,18 +62,21 @@ class Unavailable(Problem):
         )
 
 
-def check_parameters(
-    request: web.Request, known: Collection[str] | None = None, several: Collection[str] = ()
-) -> None:
-    """Raises `BadParameter` for a parameter that is not ``known``, or that stands several times in the URL.
+def check_parameters(request: web.Request, known: Collection[str], several: Collection[str] = ()) -> None:
+    """Raises `BadParameter` for a parameter that is not ``known``, and as `check_repeated`.
 
-    A request with a filter that nobody reads would choose too much. Without ``known``, the caller looks for unknown
-    parameters. Parameters of ``several`` may stand several times.
+    A request with a filter that nobody reads would choose too much.
     """
     for name in request.query:
-        if known is not None and name not in known:
+        if name not in known:
             listed = ", ".join(sorted(known)) or "no parameter"
             raise BadParameter(name, f"unknown parameter {name!r:.40}: {request.path} takes {listed}")
+    check_repeated(request, several)
+
+
+def check_repeated(request: web.Request, several: Collection[str] = ()) -> None:
+    """Raises `BadParameter` for a parameter that stands several times in the URL, unless ``several`` has its name."""
+    for name in request.query:
         if name not in several and len(request.query.getall(name)) > 1:
             raise BadParameter(name, f"{name} stands several times in the URL: give it once")
 

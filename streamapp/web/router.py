@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -29,9 +30,10 @@ __all__ = ["AgentsRouter", "StreamsRouter", "blueprint"]
 
 blueprint: Any = web.Blueprint("tables")
 
-_OF_THIS_HOP = ("Host", "Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", HEADER, *LOGIN)
+_OF_ONE_HOP = ("Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding")
+_NOT_ASKED = (*_OF_ONE_HOP, "Host", HEADER, *LOGIN)
 """The headers that a request to another worker does not take over."""
-_OF_THAT_HOP = ("Connection", "Keep-Alive", "Content-Length", "Transfer-Encoding", "Content-Encoding")
+_NOT_ANSWERED = (*_OF_ONE_HOP, "Content-Encoding")
 """The headers that the answer of another worker does not hand on. Its body has been decompressed."""
 
 
@@ -82,16 +84,14 @@ class AgentsRouter(Router):  # type: ignore[misc]
         """Sends a request on to the worker at ``dest_url``, and returns the answer of the other worker.
 
         Faust would send all headers of the request, with the login of its client and the host name of this worker. The
-        body of the request would be missing, and each answer would become text.
-        Raises `ServiceUnavailable` if the other worker does not answer.
+        body of the request would be missing, and each answer would become text. Raises `ServiceUnavailable` if the
+        other worker does not answer.
         """
         if self._urlident(dest_url) == self._urlident(self.app.conf.canonical_url):
             raise SameNode
         worker = str(dest_url).rstrip("/")
         url = URL(worker + request.rel_url.raw_path_qs, encoded=True)
-        headers = request.headers.copy()
-        for name in _OF_THIS_HOP:
-            headers.popall(name, None)
+        headers = _without(request.headers, _NOT_ASKED)
         headers.update(login_headers(request, web.signatures, request.method, worker, url))
         data = await request.read() if request.can_read_body else None
         session = self.app.http_client
@@ -99,9 +99,7 @@ class AgentsRouter(Router):  # type: ignore[misc]
             async with session.request(
                 request.method, url, headers=headers, data=data, ssl=web.client_context, allow_redirects=False
             ) as answer:
-                answered = answer.headers.copy()
-                for name in _OF_THAT_HOP:
-                    answered.popall(name, None)
+                answered = _without(answer.headers, _NOT_ANSWERED)
                 return Response(body=await answer.read(), status=answer.status, headers=answered)
         except (ClientError, TimeoutError) as error:
             raise ServiceUnavailable(
@@ -113,6 +111,14 @@ class AgentsRouter(Router):  # type: ignore[misc]
             return self.app.tables[name]
         except KeyError:
             raise NotFound(f"there is no table {name!r}") from None
+
+
+def _without(headers: Any, names: Iterable[str]) -> Any:
+    """A copy of the headers without those of the names."""
+    kept = headers.copy()
+    for name in names:
+        kept.popall(name, None)
+    return kept
 
 
 class StreamsRouter(AgentsRouter):

@@ -13,7 +13,7 @@ from aiohttp import web
 from streamapp.serdes.value_texts import as_document, serde_name, text_form
 from streamapp.web.cluster import Peers
 from streamapp.web.pages import Part, merged_page, part_of
-from streamapp.web.problem import BadParameter, NotFound, Unavailable, check_parameters, json_response
+from streamapp.web.problem import BadParameter, NotFound, Unavailable, check_repeated, json_response
 from streamapp.web.sampler import Sampler
 from streamapp.web.scan import COUNT_LIMIT, Page, count, get, read_page, row_to_json
 from streamapp.web.status import StatusViews
@@ -346,7 +346,7 @@ class TableViews:
         return confirmed
 
     def _lookup(self, request: web.Request) -> TableInfo:
-        check_parameters(request)
+        check_repeated(request)
         tables, name = self._source.tables(), request.match_info["name"]
         if name not in tables:
             listed = ", ".join(sorted(tables)) or "none"

@@ -11,7 +11,6 @@ import sys
 import sysconfig
 import traceback
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -19,6 +18,7 @@ import faust
 from click.core import ParameterSource
 
 from streamapp._base.repetitions import quieten_drops
+from streamapp._base.stacks import STREAMAPP, passed
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.worker.agents.taken_batches import RecordMoved
 from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
@@ -29,7 +29,7 @@ __all__ = ["StreamsWorker", "end_in_time"]
 _EXIT_SECONDS = 15.0
 """The time in addition to the shutdown time-out after which a process that does not end is killed."""
 _NOT_OF_THE_APPLICATION = (
-    f"{Path(__file__).parents[2]}{os.sep}",
+    STREAMAPP,
     *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
     "<",
 )
@@ -118,9 +118,10 @@ def told_with_function(error: Exception) -> str:
 
     If the traceback has no function of the application, the sentence names the function that raised.
     """
-    calls = traceback.extract_tb(error.__traceback__)
-    own = [call for call in calls if not call.filename.startswith(_NOT_OF_THE_APPLICATION)] or calls
-    place = f", raised by {own[-1].name} ({own[-1].filename}:{own[-1].lineno})" if own else ""
+    place = ""
+    if calls := [*passed(error, *_NOT_OF_THE_APPLICATION)] or [*passed(error)]:
+        code, line = calls[-1]
+        place = f", raised by {code.co_name} ({code.co_filename}:{line})"
     said = "".join(traceback.format_exception_only(error)).strip()
     return f"{said}{place}. The log has the traceback."
 

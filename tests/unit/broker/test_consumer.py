@@ -33,6 +33,13 @@ KINDS = [
 DELAYS = [TopicPartition("delays", 0), TopicPartition("delays", 1)]
 
 
+def cut_off(position: int, end: int) -> KafkaError:
+    """librdkafka's error for a log that has lost its records from ``end`` to ``position``, and has grown again."""
+    lost = f"Partition log truncation detected at offset {position} (leader epoch 0): broker end offset is {end} "
+    lost += "(offset leader epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
+    return KafkaError(KafkaError._AUTO_OFFSET_RESET, lost)
+
+
 class MockKafka:
     """A broker in librdkafka's own threads."""
 

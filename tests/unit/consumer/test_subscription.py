@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from streamapp import StreamsConfig
@@ -27,7 +26,7 @@ from streamapp.records import TopicPartition
 
 from ...processes import until
 from ..broker.test_certificates import properties
-from ..broker.test_consumer import MockKafka
+from ..broker.test_consumer import MockKafka, cut_off
 from .test_dispatcher import options
 
 
@@ -35,6 +34,13 @@ def without_ids(subscription: Subscription, monkeypatch: pytest.MonkeyPatch) -> 
     """The broker of the tests does not describe topics."""
     topics = SimpleNamespace(ids_at_assignment=lambda *_: {}, check_ids=lambda: None)
     monkeypatch.setattr(subscription, "_topics", topics)
+
+
+def next_unit(subscription: Subscription, dispatcher: Dispatcher) -> Unit | None:
+    """Polls, and takes the next records for the handler; None if there are none."""
+    subscription.poll()
+    with dispatcher.changed:
+        return dispatcher.next_unit()
 
 
 class Polling:
@@ -63,10 +69,8 @@ def test_a_partition_that_was_paused_is_read_when_it_comes_back(monkeypatch: pyt
     found: list[int] = []
 
     def arrived() -> bool:
-        subscription.poll()
-        with dispatcher.changed:
-            if (unit := dispatcher.next_unit()) is not None:
-                found.append(unit.items[0].offset)
+        if (unit := next_unit(subscription, dispatcher)) is not None:
+            found.append(unit.items[0].offset)
         return bool(found)
 
     until(lambda: arrived() and bool(dispatcher.paused), 60, lambda: "the buffer is not full")
@@ -99,10 +103,7 @@ def test_changed_certificates_repeat_and_lose_no_record(
     clients, taken = [subscription._client], list[int]()
 
     def take() -> Unit | None:
-        subscription.poll()
-        with dispatcher.changed:
-            unit = dispatcher.next_unit()
-        if unit is not None:
+        if (unit := next_unit(subscription, dispatcher)) is not None:
             taken.append(unit.items[0].offset)
         return unit
 
@@ -144,10 +145,7 @@ def test_a_member_that_polls_late_goes_on_although_records_never_stop(
     taken, written = list[int](), [1]
 
     def take() -> bool:
-        subscription.poll()
-        with dispatcher.changed:
-            unit = dispatcher.next_unit()
-        if unit is not None:
+        if (unit := next_unit(subscription, dispatcher)) is not None:
             taken.append(unit.items[0].offset)
             dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
         return unit is not None
@@ -190,9 +188,7 @@ def test_no_call_begins_before_the_begin_of_its_partition_is_committed(
         return False
 
     def next_offset() -> int | None:
-        subscription.poll()
-        with dispatcher.changed:
-            unit = dispatcher.next_unit()
+        unit = next_unit(subscription, dispatcher)
         return None if unit is None else unit.items[0].offset
 
     monkeypatch.setattr(subscription.commits, "commit", fails)
@@ -235,10 +231,7 @@ def test_a_partition_without_a_leader_begins_later_and_others_go_on(
     found: list[tuple[TopicPartition, int]] = []
 
     def arrived(count: int) -> bool:
-        subscription.poll()
-        with dispatcher.changed:
-            unit = dispatcher.next_unit()
-        if unit is not None:
+        if (unit := next_unit(subscription, dispatcher)) is not None:
             found.append((unit.partition.source, unit.items[0].offset))
             dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
         return len(found) >= count
@@ -275,18 +268,13 @@ def test_a_log_that_has_lost_records_and_grown_again_is_read_on_where_it_was_cut
     found: list[int] = []
 
     def arrived(count: int) -> bool:
-        subscription.poll()
-        with dispatcher.changed:
-            unit = dispatcher.next_unit()
-        if unit is not None:
+        if (unit := next_unit(subscription, dispatcher)) is not None:
             found.append(unit.items[0].offset)
             dispatcher.finished(unit, Settled(done=unit.items), 0.01, 1)
         return len(found) >= count
 
     until(lambda: arrived(8), 60, lambda: found)
-    text = "Partition log truncation detected at offset 8 (leader epoch 0): broker end offset is 5 (offset leader "
-    text += "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
-    error = KafkaError(KafkaError._AUTO_OFFSET_RESET, text)
+    error = cut_off(8, 5)
     event = SimpleNamespace(
         topic=lambda: "delays", partition=lambda: 0, offset=lambda: None, error=lambda: error
     )

@@ -31,6 +31,8 @@ from streamapp.runners.worker.restore import Restorer
 from streamapp.runners.worker.standby import Standbys
 from streamapp.serdes import StringSerde
 
+from ..broker.test_consumer import cut_off
+
 TEXT = StringSerde()
 HOME = TaskId(0, 0)
 
@@ -279,9 +281,7 @@ def test_a_copy_of_a_changelog_that_has_lost_records_and_grown_again_is_refused(
     broker.ends[world.changelog] = 60
     world.standbys.assign({HOME: False})
     broker.send(world.changelog, *range(50))
-    text = "Partition log truncation detected at offset 50 (leader epoch 0): broker end offset is 30 (offset leader "
-    text += "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
-    broker.events = [ConsumerEvent(world.changelog, 50, KafkaError(KafkaError._AUTO_OFFSET_RESET, text))]
+    broker.events = [ConsumerEvent(world.changelog, 50, cut_off(50, 30))]
     with pytest.raises(TaskCorruptedError, match="is at offset 50 of .*, which ends at 30"):
         world.standbys.poll()
 
