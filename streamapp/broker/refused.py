@@ -29,7 +29,8 @@ _SMALLER = (
 )
 _TIMESTAMPS = (
     "No topic takes timestamps that are further from the clock than its message.timestamp.after.max.ms (an hour) and "
-    "message.timestamp.before.max.ms say: change these, or give the source a timestamp_extractor"
+    "message.timestamp.before.max.ms say. Change these settings, or give the record another timestamp: in a topology, "
+    "by a timestamp_extractor of the source"
 )
 OF_THE_BATCH = {
     KafkaError.MSG_SIZE_TOO_LARGE: _SMALLER,

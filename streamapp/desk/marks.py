@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamapp._base.names import NO_TOPIC_ID
 from streamapp.errors import StreamsError
 
 __all__ = ["Marks", "marks_topic"]
@@ -27,23 +28,39 @@ def marks_topic(dead_letters: str) -> str:
 
 @dataclass
 class Marks:
-    """Id of a letter -> its mark. Call `apply` for each record of the marks' topic, in order."""
+    """Id of a letter -> its mark. Call `apply` for each record of the marks' topic, in order.
 
+    A dead-letter topic that is created anew, or that a tool copies to another cluster, has other letters with the same
+    ids. So each mark names the topic of its letter. Marks of another topic than ``topic_id`` do not count. A mark
+    without an id does, because brokers may give no ids (`NO_TOPIC_ID`).
+
+    >>> marks, anew = Marks("A1"), Marks("B2")
+    >>> mark = marks.marked("0-17", "discarded", now_ms=500)
+    >>> anew.apply(b"0-17", mark)
+    >>> marks.state("0-17"), anew.state("0-17")
+    ('discarded', 'open')
+    """
+
+    topic_id: str = NO_TOPIC_ID
+    """Kafka's id of the dead-letter topic."""
     by_letter: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Takes the mark in one record of the topic. Raises `StreamsError` for a record that is not a mark."""
         try:
             letter = (key or b"").decode()
-            if value is None:
-                self.by_letter.pop(letter, None)
-            else:
-                self.by_letter[letter] = dict(json.loads(value))
+            self.by_letter.pop(letter, None)
+            if value is not None and self._counts(mark := dict(json.loads(value))):
+                self.by_letter[letter] = mark
         except (ValueError, TypeError) as error:
             raise StreamsError(
                 f"the topic of the desk's marks has a record that is not a mark, with key {key!r}: {error}. "
                 "Only the desk may write to this topic"
             ) from error
+
+    def _counts(self, mark: dict[str, Any]) -> bool:
+        topic_id = mark.get("topic_id", NO_TOPIC_ID)
+        return topic_id == self.topic_id or NO_TOPIC_ID in (topic_id, self.topic_id)
 
     def state(self, letter: str) -> str:
         """The state of a letter: ``open``, ``replayed`` or ``discarded``."""
@@ -69,7 +86,7 @@ class Marks:
         return (_bytes(mark["key"]), _bytes(mark["value"])) if "edited_at" in mark else None
 
     def _note(self, letter: str, mark: dict[str, Any]) -> bytes:
-        self.by_letter[letter] = mark
+        self.by_letter[letter] = mark = {**mark, "topic_id": self.topic_id}
         return json.dumps(mark, separators=(",", ":")).encode()
 
 

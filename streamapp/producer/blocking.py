@@ -31,6 +31,15 @@ class _Answer(Future[T]):
     def __init__(self, core: Core, pick: Callable[[Reports], T]) -> None:
         super().__init__()
         self._core, self._pick = core, pick
+        self._asked = False
+
+    def __del__(self) -> None:
+        if not self._asked and self.done() and (error := super().exception()) is not None:
+            self._core.note_unasked(error)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        self._asked = True
+        super().add_done_callback(fn)
 
     def tell(self, reports: Reports, error: BaseException | None) -> None:
         if error is None:
@@ -55,6 +64,7 @@ class _Answer(Future[T]):
         return super().exception(timeout)
 
     def _check(self, timeout: float | None) -> None:
+        self._asked = True
         if (timeout is None or timeout > 0) and not self.done():
             _check_may_wait(self._core)
 
@@ -130,6 +140,9 @@ class SyncReliableProducer(ProducerFace[K, V]):
         There, a call that would wait for another report raises `StreamsError`, also with a time-out. This method
         raises `BufferFull` there if the buffer is full. The thread runs one callback at a time. Meanwhile, the producer
         sends other records, until the buffer is full. The log names a callback that does not come back for 10 s.
+
+        If the record is not confirmed, the future has the error. If nobody asks the future, the log has the first such
+        error, and at the end their number.
         """
         core, report = self._core, _Answer(self._core, first_of)
         record = core.record(topic, key, value, timestamp, headers, partition)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from confluent_kafka import Producer
@@ -34,6 +36,8 @@ from streamapp.serdes.framing import Framing
 
 __all__ = ["Core"]
 
+logger: logging.Logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -55,6 +59,9 @@ class Core:
         self._log: SpillLog | None = None
         self._channel: Channel | None = None
         self._closed = False
+        self._unasked = count(1)
+        self._unasked_so_far = 0
+        """The number of errors that `note_unasked` has got."""
 
     def open(self) -> None:
         """Opens the clients and the local log, without waiting for brokers."""
@@ -192,6 +199,16 @@ class Core:
         """Counts a record whose report is an error, and which was never put."""
         self._counts.failed_before(1)
 
+    def note_unasked(self, error: BaseException) -> None:
+        """Notes the error of a record whose report nobody has asked for. The call may come in any thread."""
+        self._unasked_so_far = next(self._unasked)
+        if self._unasked_so_far == 1:
+            logger.error(
+                "producer %s: a record was not sent, and nobody has asked the future of its report: %s",
+                self.options.name,
+                error,
+            )
+
     def put(self, parcel: Parcel) -> None:
         """Sends a parcel whose buffer space is reserved."""
         channel = self.check_open()
@@ -243,6 +260,12 @@ class Core:
             self._closed = True
             lost = self._channel.close(seconds)
             self._outcomes.end()
+            if self._unasked_so_far > 1:
+                logger.error(
+                    "producer %s: %s were not sent, and nobody has asked the futures of their reports",
+                    self.options.name,
+                    counted(self._unasked_so_far, "record"),
+                )
             if lost:
                 raise UnsentRecords(
                     lost,

@@ -66,6 +66,28 @@ with SyncReliableProducer("orders", bootstrap_servers="127.0.0.1:9", delivery_ti
 """
 
 
+def test_errors_that_nobody_asks_for_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    dead = {"bootstrap_servers": "127.0.0.1:9", "delivery_timeout_ms": 300}
+    with SyncReliableProducer("careless", **dead) as producer:
+        for _ in range(5):
+            producer.send_soon("orders", value=b"v")
+        assert producer.flush(30_000)
+        until(lambda: "nobody has asked the future" in caplog.text, 30, lambda: caplog.text)
+        with pytest.raises(DeliveryError):
+            producer.send("orders", value=b"v")
+        heard: list[Any] = []
+        producer.send_soon("orders", value=b"v").add_done_callback(heard.append)
+    assert len(heard) == 1
+    first, last = [each.getMessage() for each in caplog.records if "nobody has asked" in each.getMessage()]
+    assert first.startswith(
+        "producer careless: a record was not sent, and nobody has asked the future of its report: "
+    )
+    assert (
+        last
+        == "producer careless: 5 records were not sent, and nobody has asked the futures of their reports"
+    )
+
+
 def test_records_that_fail_together_do_not_end_the_process() -> None:
     """A process of its own, because confluent-kafka ended it: librdkafka's callbacks asked for the names of topics."""
     done = subprocess.run([sys.executable, "-c", OUTAGE], capture_output=True, text=True, timeout=120)

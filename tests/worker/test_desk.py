@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from streamapp.broker import KafkaAdmin, KafkaSettings
 from streamapp.config import StreamsConfig
 from streamapp.desk import desk as desk_module
 from streamapp.desk.desk import FailureDesk
@@ -189,6 +190,23 @@ def test_a_letter_without_its_record_is_replayed_with_the_record_of_its_source(d
     FailureDesk(config).edit("0-1", b"k7", b"8")
     assert FailureDesk(config).replay(lambda letter: True) == 1
     assert rows_in(cluster, cluster.source)[-1] == (b"k7", b"8")
+
+
+def test_a_topic_of_letters_that_is_created_anew_has_no_marks_of_the_old_one(desk: Desk) -> None:
+    """The new letter has the id of an old one, whose edited record must not come back."""
+    cluster = desk.cluster
+    letters_of(desk, cluster.source, [b"old"]).edit("0-0", None, b"edited")
+    assert letters_of(desk, cluster.source, []).replay(lambda letter: True) == 1
+    admin = KafkaAdmin(KafkaSettings(bootstrap_servers=cluster.bootstrap))
+    partitions = admin.partition_counts([desk.dead])[desk.dead]
+    admin.delete_topics([desk.dead])
+    admin.ensure_topics([(desk.dead, partitions, {})])
+    anew = letters_of(desk, cluster.source, [b"new"])
+    letter, marks = anew.letter("0-0")
+    assert (letter.value, letter.edited, marks.state("0-0")) == (b"new", False, "open")
+    assert anew.replay(lambda letter: True) == 1
+    assert values_in(cluster, cluster.source) == [b"edited", b"new"]
+    assert anew.replay(lambda letter: True) == 0
 
 
 def letters_of(

@@ -94,7 +94,7 @@ def test_results_that_brokers_would_refuse_are_named_before_one_is_written(
         "(UTC), which is too old;",
         "Raise max.message.bytes of the topic",
         "A compacted topic takes no records without a key",
-        "give the source a timestamp_extractor. Then run the backfill again",
+        "a timestamp_extractor of the source. Then run the backfill again",
     )
     assert [reason for reason in reasons if reason not in said] == []
     assert "-stamped" not in said
