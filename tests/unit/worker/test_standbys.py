@@ -60,7 +60,7 @@ class Broker:
 
     def resume(self, tp: TopicPartition) -> None: ...
 
-    def add(self, positions: dict[TopicPartition, int]) -> None:
+    def add(self, positions: dict[TopicPartition, int], epochs: object) -> None:
         self.assigned.update(positions)
         self.added.append(positions)
 
@@ -209,7 +209,7 @@ def test_the_consumer_that_asks_for_committed_offsets_is_opened_anew_after_an_ou
     """Nothing polled this consumer, so librdkafka could not reach brokers any more, and each look took 10 seconds."""
 
     class Lost(Broker):
-        def assign(self, positions: dict[TopicPartition, int]) -> None: ...
+        def assign(self, positions: dict[TopicPartition, int], epochs: object) -> None: ...
 
         def take_lost(self) -> bool:
             return True
