@@ -4,7 +4,7 @@ from confluent_kafka import KafkaError
 
 from streamapp.records import Headers
 
-_Position = tuple[str, int, int]
+_Position = tuple[str, int, int] | tuple[str, int, int, int]
 _Batch = tuple[
     str,
     int,
@@ -13,6 +13,7 @@ _Batch = tuple[
     list[int],
     list[int],
     list[tuple[tuple[str, bytes | None], ...]] | None,
+    list[tuple[int, int]],
 ]
 
 def load(path: str) -> None: ...

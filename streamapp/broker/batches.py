@@ -9,6 +9,7 @@ from bisect import bisect_right
 
 from confluent_kafka import Message
 
+from streamapp.broker.leader_epochs import FetchedBatch
 from streamapp.records import RecordBatch, TopicPartition
 
 __all__ = ["split"]
@@ -16,6 +17,12 @@ __all__ = ["split"]
 
 def _origin(message: Message) -> tuple[str, int]:
     return message.topic(), message.partition()
+
+
+def _epochs(run: list[Message]) -> list[tuple[int, int]]:
+    """The changes of the leader epoch (`FetchedBatch`)."""
+    epochs = [-1 if epoch is None else epoch for epoch in map(Message.leader_epoch, run)]
+    return [(i, epoch) for i, epoch in enumerate(epochs) if i == 0 or epoch != epochs[i - 1]]
 
 
 def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBatch]], list[Message]]:
@@ -33,7 +40,7 @@ def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBat
     messages.sort(key=Message.partition)
     if len(set(map(Message.topic, messages))) > 1:
         messages.sort(key=Message.topic)
-    batches = []
+    batches: list[tuple[TopicPartition, RecordBatch]] = []
     start = 0
     while start < len(messages):
         origin = _origin(messages[start])
@@ -42,7 +49,8 @@ def split(messages: list[Message]) -> tuple[list[tuple[TopicPartition, RecordBat
         batches.append(
             (
                 TopicPartition(*origin),
-                RecordBatch(
+                FetchedBatch.of(
+                    _epochs(run),
                     list(map(Message.key, run)),
                     list(map(Message.value, run)),
                     [time for _, time in map(Message.timestamp, run)],

@@ -21,6 +21,7 @@ from confluent_kafka import TopicPartition as RdTopicPartition
 
 from streamapp._base.counted import counted
 from streamapp.broker.batches import split
+from streamapp.broker.leader_epochs import FetchedBatch
 from streamapp.broker.librdkafka import COMPILED, pass_on_log
 from streamapp.broker.requests import NO_ANSWER
 from streamapp.errors import ConfigError
@@ -47,7 +48,9 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 _TOO_LARGE = re.compile(r"Invalid response size (\d+) \(0\.\.(\d+)\): .* in state UP\)")
-_LOST = re.compile(r"at offset (\d+) .*broker end offset is (-?\d+).*Partition log truncation detected")
+_LOST = re.compile(
+    r"(?:at|to) offset (\d+) .*broker end offset is (-?\d+).*Partition log truncation detected"
+)
 _PASSING = (
     KafkaError.UNKNOWN,
     KafkaError.KAFKA_STORAGE_ERROR,
@@ -82,12 +85,6 @@ class ConsumerEvent(NamedTuple):
 class RecordConsumer(Protocol):
     """Reads the partitions that the caller names, and never joins a group. Methods raise `KafkaException`."""
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads exactly these partitions, each from an offset."""
-
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions too."""
-
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Stops reading these partitions."""
 
@@ -119,6 +116,16 @@ class RecordConsumer(Protocol):
 class Client(RecordConsumer, Protocol):
     """A consumer that reports lost connections to all brokers, and reads chosen partitions after the others."""
 
+    def assign(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
+        """Reads exactly these partitions, each from an offset.
+
+        ``epochs`` has the leader epoch of the record before the offset, if known. If the leader's log has lost this
+        record, an event with the error `lost_at_end` comes, and no record.
+        """
+
+    def add(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions too."""
+
     def take_lost(self) -> bool:
         """True if no broker could be reached at some time since the last call of this method."""
 
@@ -143,11 +150,13 @@ class ColumnConsumer:
         self._client = _native.Consumer(dict(settings))
         self._logger = logger
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._client.assign([(*tp, offset) for tp, offset in positions.items()])
+    def assign(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
+        self._client.assign([(*tp, offset, epochs.get(tp, -1)) for tp, offset in positions.items()])
 
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._client.incremental_assign([(*tp, offset) for tp, offset in positions.items()])
+    def add(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
+        self._client.incremental_assign(
+            [(*tp, offset, epochs.get(tp, -1)) for tp, offset in positions.items()]
+        )
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         self._client.incremental_unassign([(*tp, 0) for tp in partitions])
@@ -166,8 +175,8 @@ class ColumnConsumer:
             check_size(line)
         return (
             [
-                (TopicPartition(topic, number), RecordBatch(keys, values, timestamps, offsets, headers))
-                for topic, number, keys, values, timestamps, offsets, headers in batches
+                (TopicPartition(topic, number), FetchedBatch.of(epochs, *columns))
+                for topic, number, *columns, epochs in batches
             ],
             [
                 ConsumerEvent(TopicPartition(topic, number), offset, error)
@@ -219,11 +228,11 @@ class MessageConsumer:
 
         self._client = Consumer({**settings, "error_cb": on_error})
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._client.assign([RdTopicPartition(*tp, offset) for tp, offset in positions.items()])
+    def assign(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
+        self._client.assign(_starts(positions, epochs))
 
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._client.incremental_assign([RdTopicPartition(*tp, offset) for tp, offset in positions.items()])
+    def add(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
+        self._client.incremental_assign(_starts(positions, epochs))
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         self._client.incremental_unassign([RdTopicPartition(*tp) for tp in partitions])
@@ -272,6 +281,17 @@ class MessageConsumer:
         self._client.close()
 
 
+def _starts(
+    positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+) -> list[RdTopicPartition]:
+    return [
+        RdTopicPartition(*tp, offset, leader_epoch=epochs[tp])
+        if tp in epochs
+        else RdTopicPartition(*tp, offset)
+        for tp, offset in positions.items()
+    ]
+
+
 def check_size(said: str) -> None:
     """Raises `ConfigError` if librdkafka says that an answer of brokers is larger than ``receive.message.max.bytes``.
 
@@ -305,15 +325,20 @@ def goes_away(error: KafkaError) -> bool:
 
 
 def lost_at_end(error: KafkaError) -> range | None:
-    """The offsets of the records that a log has lost at its end, although the consumer has read them.
+    """The offsets of the records that a log has lost at its end, although they were read.
 
     After an unclean leader election, later records get these offsets once more. librdkafka compares leader epochs, and
-    notices the loss even if the log is as long as before. None: the error tells of no such loss.
+    notices the loss even if the log is as long as before. A log without any epoch up to that of the reader has lost all
+    records. None: the error tells of no such loss.
 
     >>> text = "Partition log truncation detected at offset 420 (leader epoch 0): broker end offset is 300 (offset "
     >>> text += "leader epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 3)"
     >>> lost_at_end(KafkaError(KafkaError._AUTO_OFFSET_RESET, text))
     range(300, 420)
+    >>> text = "No epoch found less or equal to offset 50 (leader epoch 9): broker end offset is -1 (offset leader "
+    >>> text += "epoch -1). Reset using configured policy.: Local: Partition log truncation detected (broker 2)"
+    >>> lost_at_end(KafkaError(KafkaError._AUTO_OFFSET_RESET, text))
+    range(0, 50)
     >>> lost_at_end(KafkaError(KafkaError._AUTO_OFFSET_RESET, "fetch failed: Broker: Offset out of range"))
     """
     found = _LOST.search(error.str())

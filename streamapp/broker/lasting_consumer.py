@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError
 
 from streamapp.broker.certificates import CertificateFiles
 from streamapp.broker.consumer import Client, ColumnConsumer, ConsumerEvent, MessageConsumer, Records
+from streamapp.broker.leader_epochs import LeaderEpochs
 from streamapp.broker.librdkafka import COMPILED, opening, plain_settings
 from streamapp.records import TopicPartition
 
@@ -109,6 +110,9 @@ class LastingConsumer:
         self._ends = ends
         self._client = open_client()
         self._next: dict[TopicPartition, int] = {}
+        self.epochs: LeaderEpochs = LeaderEpochs()
+        """The leader epochs of the records that were read. With the epoch of the last record, the client notices a log
+        that has lost the record."""
         self._paused: set[TopicPartition] = set()
         self._reopen_at: float | None = None
         self._known_ends: dict[TopicPartition, int] = {}
@@ -127,20 +131,34 @@ class LastingConsumer:
         self._next = dict(positions)
         self._standing.clear()
         self._defer()  # before the first record can arrive
-        self._client.assign(positions)
+        self._client.assign(*self._starts(positions))
         self._defer_again()
 
     def add(self, positions: Mapping[TopicPartition, int]) -> None:
         self._next.update(positions)
         self._defer()
-        self._client.add(positions)
+        self._client.add(*self._starts(positions))
         self._defer_again()
+
+    def _starts(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """The offsets at which the client begins, and the leader epochs of the records before them, if known.
+
+        A leader may compare an epoch only with the end of its record. So the client begins there, and reads the markers
+        between this end and the position again.
+        """
+        ends = {tp: end for tp, offset in positions.items() if (end := self.epochs.before(tp, offset))}
+        return {**positions, **{tp: end.offset for tp, end in ends.items()}}, {
+            tp: end.epoch for tp, end in ends.items()
+        }
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         self._end_pauses(partitions)
         for partition in partitions:
             self._next.pop(partition, None)
             self._standing.pop(partition, None)
+            self.epochs.forget(partition)
         self._client.remove(partitions)
         self._defer()
 
@@ -175,6 +193,7 @@ class LastingConsumer:
             self._taken[self._is_deferred(partition.topic)] += len(batch.offsets)
             if partition in self._next:
                 self._next[partition] = batch.offsets[-1] + 1
+                self.epochs.read(partition, batch)
                 self._standing.pop(partition, None)
         for event in events:
             ended = event.error.code() == KafkaError._PARTITION_EOF
@@ -201,7 +220,7 @@ class LastingConsumer:
         # confluent-kafka's consumer takes a whole session (45 s) to close if it knows no broker.
         threading.Thread(target=self._client.close, daemon=True).start()
         self._client = self._open()
-        self._client.assign(self._next)
+        self._client.assign(*self._starts(self._next))
         for partition in self._paused:
             self._client.pause(partition)
         self._defer()
@@ -275,7 +294,7 @@ class LastingConsumer:
                 # Also ends a pause that librdkafka has kept by mistake (librdkafka#5591).
                 self._client.resume(tp)
                 self._client.remove([tp])
-                self._client.add({tp: self._next[tp]})
+                self._client.add(*self._starts({tp: self._next[tp]}))
                 self._defer()
         self._drained = False
 

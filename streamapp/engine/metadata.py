@@ -13,12 +13,15 @@ import hashlib
 import logging
 import re
 import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from streamapp._base.counted import counted
 from streamapp._base.names import NO_TOPIC_ID
+from streamapp.broker.leader_epochs import ReadEnd
 from streamapp.errors import StreamsError
+from streamapp.records import TopicPartition
 
 __all__ = [
     "BACKFILL",
@@ -37,10 +40,12 @@ __all__ = [
     "changelogs_of_agents_in",
     "decode_metadata",
     "encode_metadata",
+    "epoch_in",
     "from_outside",
     "marks_of",
     "metadata_of",
     "topic_ids_in",
+    "with_epoch",
 ]
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -74,6 +79,10 @@ All inputs share this name. So the names of all inputs have room together, as Ka
 
 SHORT_MARK = "#"
 """The beginning of a short id among the results of `topic_ids_in`."""
+
+_EPOCH = "leader epoch"
+"""The name whose number tells the leader epoch of the last record before the offset."""
+_EPOCH_BITS, _GAP_BITS, _CHECK_BITS = 24, 20, 19
 
 STREAM_TIME = ".stream-time"
 """The end of the name under which an operator remembers its stream time."""
@@ -254,6 +263,41 @@ def changelogs_of_agents_in(text: str) -> dict[str, str]:
     known = {} if text.startswith(BACKFILL) else decode_metadata(text)[1]
     named = [name.removeprefix(_CHANGELOG_ID) for name in known if name.startswith(_CHANGELOG_ID)]
     return {topic: topic_id for topic, _, topic_id in (name.partition(" ") for name in named)}
+
+
+def with_epoch(text: str, tp: TopicPartition, offset: int, end: ReadEnd | None) -> str:
+    """The metadata of a committed offset with the leader epoch of the last record before the offset, if there is room.
+
+    >>> tp = TopicPartition("flights", 0)
+    >>> text = with_epoch(encode_metadata(5, {"store": 7}), tp, 52, ReadEnd(50, 3))
+    >>> epoch_in(text, tp, 52), epoch_in(text, tp, 53), decode_metadata(text)[1]["store"]
+    (ReadEnd(offset=50, epoch=3), None, 7)
+    """
+    decoded = None if end is None else _decoded(text)
+    if end is None or decoded is None:
+        return text
+    gap = offset - end.offset
+    if gap >> _GAP_BITS or end.epoch >> _EPOCH_BITS:
+        return text
+    number = (end.epoch << _GAP_BITS | gap) << _CHECK_BITS | _epoch_check(tp, offset)
+    longer = encode_metadata(decoded[0], {**decoded[1], _EPOCH: number})
+    return text if len(longer) > METADATA_LIMIT else longer
+
+
+def epoch_in(text: str, tp: TopicPartition, offset: int) -> ReadEnd | None:
+    """The end of the last record before a committed offset, and its leader epoch. None: the metadata has no epoch.
+
+    Kafka Streams copies the number into its own commits, also into those of other inputs. So the number has a check.
+    """
+    number = None if text.startswith(BACKFILL) else decode_metadata(text)[1].get(_EPOCH)
+    if number is None or number % (1 << _CHECK_BITS) != _epoch_check(tp, offset):
+        return None
+    number >>= _CHECK_BITS
+    return ReadEnd(offset - number % (1 << _GAP_BITS), number >> _GAP_BITS)
+
+
+def _epoch_check(tp: TopicPartition, offset: int) -> int:
+    return zlib.crc32(f"{tp} {offset}".encode()) >> (32 - _CHECK_BITS)
 
 
 def _remembered(data: bytes) -> dict[str, int]:

@@ -128,17 +128,19 @@ class TaskSession:
     def restore_start(self, tp: TopicPartition, local: int, first: int, end: int) -> int:
         """The first offset to read of a changelog.
 
-        ``local`` is the offset up to which the local state is complete. ``first`` and ``end`` are the first offset and
-        the end offset of the changelog. Raises `TaskCorruptedError` if the changelog ends before ``local``. The same
-        error comes if the changelog begins after ``local``, because records are missing then. A changelog whose records
-        may be deleted (``cleanup.policy`` other than ``compact``) may begin later.
+        ``local`` is the offset up to which the local state is complete. ``first`` is the first offset of the changelog.
+        ``end`` is its end, or the offset from which on the changelog has other records now. Raises `TaskCorruptedError`
+        if ``end`` is before ``local``. The same error comes if the changelog begins after ``local``, because records
+        are missing then. A changelog whose records may be deleted (``cleanup.policy`` other than ``compact``) may begin
+        later.
         """
         store = self.changelogs[tp]
         if local > end:
             raise TaskCorruptedError(
-                f"task {self.name}: the local state of {store} is at offset {local} of {tp}, which ends at {end}. "
-                "The changelog was deleted or lost records, so it lacks rows of the table. Restore the topic; or, to "
-                "compute all tables anew, stop all workers and run `streamapp reset`. Without "
+                f"task {self.name}: the local state of {store} is at offset {local} of {tp}, which lacks the "
+                f"records that the state has from offset {end} on. The changelog was deleted or lost records, so it "
+                "lacks rows of the table. Restore the topic; or, to compute all tables anew, stop all "
+                "workers and run `streamapp reset`. Without "
                 f"{self._home.place(self.name)}, the task goes on with the rows that the changelog has"
             )
         topic = self.subtopology.changelog_topics[store]

@@ -452,7 +452,10 @@ def _why_it_stands(sampler: Sampler, task: TaskStatus, each: InputStatus) -> str
     if empty:
         names = " and ".join(empty)
         return f"The task takes records in order of time, and waits for {names}, where nothing arrives."
-    return "Records have arrived, but the task does not take them: one record takes long, or the thread is blocked."
+    return (
+        "Records have arrived, but the task does not take them: one record takes long, the thread is blocked, or the "
+        "worker waits for brokers. The log tells of brokers that do not answer."
+    )
 
 
 def _growth(sampler: Sampler) -> float:

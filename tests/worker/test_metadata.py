@@ -6,8 +6,10 @@ import asyncio
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streamapp.engine.metadata import TOPIC_ID, changelog_number, encode_metadata
+from streamapp.broker.leader_epochs import ReadEnd
+from streamapp.engine.metadata import TOPIC_ID, changelog_number, encode_metadata, with_epoch
 from streamapp.engine.topic_notes import note_of_topics
+from streamapp.records import TopicPartition
 
 from .conftest import PARTITIONS, Cluster
 
@@ -18,7 +20,7 @@ def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cl
     cluster.counted()
     assert worker.terminate() == 0
     committed = asyncio.run(_committed(cluster))
-    assert sum(offset for offset, _ in committed) == 1_000
+    assert sum(offset for _, offset, _ in committed) == 1_000
     # Kafka Streams refuses all of it for a single character more.
     times = [1_700_000_000_000 + number for number in range(1_000)]
     topic = f"{TOPIC_ID}{cluster.topic_id(cluster.source)}"
@@ -29,10 +31,11 @@ def test_a_worker_that_stops_leaves_metadata_that_ends_where_it_says(cluster: Cl
         encode_metadata(time, {topic: 0} | store | dict.fromkeys(("all stores", of_topics), time))
         for time in times
     }
-    assert all(text in known for _, text in committed)
+    for tp, offset, text in committed:
+        assert text in {with_epoch(each, tp, offset, ReadEnd(offset, 0)) for each in known}
 
 
-async def _committed(cluster: Cluster) -> list[tuple[int, str]]:
+async def _committed(cluster: Cluster) -> list[tuple[TopicPartition, int, str]]:
     admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     await admin.start()
     try:
@@ -42,4 +45,4 @@ async def _committed(cluster: Cluster) -> list[tuple[int, str]]:
                 await asyncio.sleep(0.1)
     finally:
         await admin.close()
-    return [(position.offset, position.metadata) for position in found.values()]
+    return [(TopicPartition(*tp), position.offset, position.metadata) for tp, position in found.items()]

@@ -60,7 +60,8 @@ static PyObject *consumer_close(Consumer *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-/* [(topic, partition, offset)] */
+/* [(topic, partition, offset)], or with the leader epoch of the record before the offset as a fourth field. With a leader
+ * epoch, the client compares the offset with the log of the leader before it fetches (KIP-320). */
 static rd_kafka_topic_partition_list_t *partition_list(PyObject *given) {
     Py_ssize_t count = PySequence_Size(given);
     if (count < 0)
@@ -68,15 +69,17 @@ static rd_kafka_topic_partition_list_t *partition_list(PyObject *given) {
     rd_kafka_topic_partition_list_t *list = rd_topic_partition_list_new((int)count);
     for (Py_ssize_t i = 0; i < count; i++) {
         const char *topic;
-        int partition;
+        int partition, epoch = -1;
         long long offset;
         PyObject *item = PySequence_GetItem(given, i);
-        if (item == NULL || !PyArg_ParseTuple(item, "siL", &topic, &partition, &offset)) {
+        if (item == NULL || !PyArg_ParseTuple(item, "siL|i", &topic, &partition, &offset, &epoch)) {
             Py_XDECREF(item);
             rd_topic_partition_list_destroy(list);
             return NULL;
         }
-        rd_topic_partition_list_add(list, topic, partition)->offset = offset;
+        rd_kafka_topic_partition_t *added = rd_topic_partition_list_add(list, topic, partition);
+        added->offset = offset;
+        rd_topic_partition_set_leader_epoch(added, epoch);
         Py_DECREF(item);
     }
     return list;
@@ -221,7 +224,9 @@ typedef struct {
     rd_kafka_topic_t *topic;
     int32_t partition;
     Py_ssize_t count, filled;
+    int32_t epoch; /* of the last record */
     PyObject *keys, *values, *timestamps, *offsets, *headers;
+    PyObject *epochs; /* [(number of a record, its leader epoch)], for each change */
 } Group;
 
 typedef struct {
@@ -285,6 +290,17 @@ static int add_headers(Group *group, PyObject *headers) {
     return PyList_SetItem(group->headers, group->filled, headers);
 }
 
+/* Leader epochs seldom change, so only changes are noted. */
+static int note_epoch(Group *group, int32_t epoch) {
+    if (group->filled > 0 && epoch == group->epoch)
+        return 0;
+    group->epoch = epoch;
+    PyObject *change = Py_BuildValue("(ni)", group->filled, (int)epoch);
+    int result = change ? PyList_Append(group->epochs, change) : -1;
+    Py_XDECREF(change);
+    return result;
+}
+
 static int add_record(Group *group, const rd_kafka_message_t *message) {
     rd_kafka_headers_t *headers = NULL;
     int kind;
@@ -308,6 +324,8 @@ static int add_record(Group *group, const rd_kafka_message_t *message) {
         if (row == NULL || add_headers(group, row) < 0)
             return -1;
     }
+    if (note_epoch(group, rd_message_leader_epoch(message)) < 0)
+        return -1;
     group->filled++;
     return 0;
 }
@@ -329,7 +347,9 @@ static int make_columns(Groups *all) {
         group->values = PyList_New(group->count);
         group->timestamps = PyList_New(group->count);
         group->offsets = PyList_New(group->count);
-        if (group->keys == NULL || group->values == NULL || group->timestamps == NULL || group->offsets == NULL)
+        group->epochs = PyList_New(0);
+        if (group->keys == NULL || group->values == NULL || group->timestamps == NULL || group->offsets == NULL ||
+            group->epochs == NULL)
             return -1;
     }
     return 0;
@@ -365,9 +385,9 @@ static PyObject *batches_of(const Groups *all) {
     PyObject *batches = PyList_New(0);
     for (int i = 0; batches != NULL && i < all->count; i++) {
         const Group *group = &all->groups[i];
-        PyObject *batch = Py_BuildValue("(siOOOOO)", rd_topic_name(group->topic), (int)group->partition, group->keys,
+        PyObject *batch = Py_BuildValue("(siOOOOOO)", rd_topic_name(group->topic), (int)group->partition, group->keys,
                                         group->values, group->timestamps, group->offsets,
-                                        group->headers ? group->headers : Py_None);
+                                        group->headers ? group->headers : Py_None, group->epochs);
         if (batch == NULL || PyList_Append(batches, batch) < 0)
             Py_CLEAR(batches);
         Py_XDECREF(batch);
@@ -436,6 +456,7 @@ static PyObject *consumer_poll(Consumer *self, PyObject *args) {
         Py_XDECREF(all.groups[i].timestamps);
         Py_XDECREF(all.groups[i].offsets);
         Py_XDECREF(all.groups[i].headers);
+        Py_XDECREF(all.groups[i].epochs);
     }
     free(all.groups);
     Py_BEGIN_ALLOW_THREADS

@@ -104,6 +104,8 @@ enum { ERR_ALL_BROKERS_DOWN = -187, ERR_INVALID_ARG = -186, ERR_QUEUE_FULL = -18
     F(rd_kafka_topic_partition_t *, topic_partition_list_add,                                                    \
       (rd_kafka_topic_partition_list_t *, const char *, int32_t))                                                \
     F(int64_t, message_timestamp, (const rd_kafka_message_t *, int *))                                           \
+    F(int32_t, message_leader_epoch, (const rd_kafka_message_t *))                                               \
+    F(void, topic_partition_set_leader_epoch, (rd_kafka_topic_partition_t *, int32_t))                           \
     /* of consumers */                                                                                           \
     F(int, poll_set_consumer, (rd_kafka_t *))                                                                    \
     F(rd_kafka_queue_t *, queue_get_consumer, (rd_kafka_t *))                                                    \

@@ -34,7 +34,8 @@ class Committer:
     """Commits tasks in the transactions of the producer ``ledger``, which writes changelogs and offsets.
 
     The producer ``outputs`` writes results. With exactly_once_v2, both are the same producer, so the transactions
-    contain the results. A topology that writes nothing has one producer, too.
+    contain the results. A topology that writes nothing has one producer, too. ``with_epoch`` adds the leader epoch of
+    the last record to a position (`Fetcher.with_epoch`).
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class Committer:
         outputs: RecordProducer,
         ledger: RecordProducer,
         membership: Membership,
+        with_epoch: Callable[[TopicPartition, Position], Position],
     ) -> None:
         self._admin = admin
+        self._with_epoch = with_epoch
         self._outputs = outputs
         self._ledger = ledger
         self._membership = membership
@@ -108,7 +111,9 @@ class Committer:
         ``works_on`` is called with each task before its flush, and with None after the last flush. So the watchdog can
         name the task whose flush hangs.
         """
-        ledger = _Ledger(self._admin, self._outputs, self._ledger, member, self._no_longer_waits, letters)
+        ledger = _Ledger(
+            self._admin, self._outputs, self._ledger, member, self._with_epoch, self._no_longer_waits, letters
+        )
         self.waits_for = "a commit"
         try:
             positions = commit(tasks, ledger, works_on)
@@ -119,7 +124,7 @@ class Committer:
             processed = {tp: positions[tp].offset for tp in live.repartitioned if tp in positions}
             self._purge.note(processed | live.task.needless_changes)
         self._begin_outputs()
-        self._committed.update(positions)
+        self._committed.update(ledger.positions)
 
     def _no_longer_waits(self) -> None:
         self.waits_for = None
@@ -200,11 +205,15 @@ class _Ledger:
         outputs: RecordProducer,
         ledger: RecordProducer,
         member: Member,
+        with_epoch: Callable[[TopicPartition, Position], Position],
         committed: Callable[[], None],
         letters: GlobalLetters | None,
     ) -> None:
         self._admin, self._outputs, self._ledger = admin, outputs, ledger
         self._member, self._committed = member, committed
+        self._with_epoch = with_epoch
+        self.positions: dict[TopicPartition, Position] = {}
+        """The positions of the tasks' inputs in the commit."""
         self._letters = letters or GlobalLetters()
 
     def begin(self) -> None:
@@ -232,8 +241,9 @@ class _Ledger:
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
         written = {tp: Position(offset) for tp, offset in self._letters.positions.items()}
+        self.positions = {tp: self._with_epoch(tp, position) for tp, position in positions.items()}
         self._ledger.commit(
-            {**positions, **written},
+            {**self.positions, **written},
             self._member,
             lambda: failpoints.hit("offsets-sent"),
             lambda: brokers_answer(self._admin),

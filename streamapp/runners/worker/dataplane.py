@@ -106,7 +106,6 @@ class DataPlane(threading.Thread):
         self._membership = membership
         self._repaired: set[TaskId] = set()
         self._last_commit = self._last_punctuation = self._last_look = self._last_send = time.monotonic()
-        self._committer = Committer(config, admin, outputs, ledger, membership)
         self._pace = Pace(config.transaction_timeout_ms, 2 * config.memory.uncommitted)
         self._waiting = 0
         """Bytes that waited for a commit after the last turn."""
@@ -143,6 +142,7 @@ class DataPlane(threading.Thread):
             repartition_topics,
             lambda topic: topic in topic_ids.may_go,
         )
+        self._committer = Committer(config, admin, outputs, ledger, membership, self.fetcher.with_epoch)
         self.restorer: Restorer = Restorer(config, admin, listeners)
         self.tasks: LiveTasks = LiveTasks(open_task, self.fetcher, self.restorer, global_stores)
         self.standbys: Standbys = Standbys(

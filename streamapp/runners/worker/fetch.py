@@ -11,11 +11,13 @@ from confluent_kafka import KafkaError
 from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.consumer import ConsumerEvent, lost_at_end
 from streamapp.broker.lasting_consumer import open_consumer
+from streamapp.broker.leader_epochs import ReadEnd
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.broker.log_ends import LogEnds
 from streamapp.broker.removed_records import RemovedRecords
 from streamapp.broker.requests import LastingAdmin
 from streamapp.config import StreamsConfig
+from streamapp.engine.metadata import epoch_in, with_epoch
 from streamapp.engine.runner_ports import Position
 from streamapp.records import TopicPartition
 from streamapp.runners.first_offsets import FirstOffsets, check_kept
@@ -27,6 +29,7 @@ from streamapp.runners.worker.clients import (
     offset_at,
     pass_over,
 )
+from streamapp.runners.worker.kept_records import check_read_records
 from streamapp.runners.worker.livetask import LiveTask, now_ms
 
 __all__ = ["Fetcher"]
@@ -121,7 +124,7 @@ class Fetcher:
         committed position needs no leader: brokers refuse a wrong one at the first fetch.
 
         The call waits until no open transaction can still commit offsets of these partitions. Raises `BrokerError`
-        after five minutes, and the errors of ``check_offsets`` and `FirstOffsets.of`.
+        after five minutes, and the errors of ``check_offsets``, `FirstOffsets.of` and `check_read_records`.
         """
         self.asks = True
         try:
@@ -135,7 +138,7 @@ class Fetcher:
         first = look(partitions, latest=False)
         end = look(first, latest=True)
         self.ends.update(end)
-        result = {}
+        result, ends = {}, {}
         found = find_committed(self._config, partitions, PATIENCE_SECONDS, self._consumer)
         self.without_offset = {tp for tp, (offset, _) in found.items() if offset < 0}
         begun = self.without_offset & end.keys()
@@ -154,6 +157,7 @@ class Fetcher:
                 if offset < 0:
                     self.to_commit.add(tp)
                 self._next[tp] = wanted
+                self._begin_behind(tp, wanted, metadata)
                 result[tp] = Position(wanted if offset < 0 else offset, metadata)
                 continue
             if tp not in end:  # the topic is deleted
@@ -165,8 +169,22 @@ class Fetcher:
             begin = self._next[tp] = self._first_offset(tp, wanted, first[tp], stable.get(tp, end[tp]))
             if tp in moves:
                 self._chosen[tp] = begin
+            elif offset >= first[tp] and (read := self._begin_behind(tp, offset, metadata)) is not None:
+                ends[tp] = read
             result[tp] = Position(begin if offset < 0 else offset, metadata)
+        check_read_records(self._config, ends)
         return result
+
+    def _begin_behind(self, tp: TopicPartition, offset: int, metadata: str) -> ReadEnd | None:
+        """Notes the leader epoch of the record before a committed offset, and returns the end of the record."""
+        if (end := epoch_in(metadata, tp, offset)) is not None:
+            self._consumer.epochs.begin(tp, end)
+        return end
+
+    def with_epoch(self, tp: TopicPartition, position: Position) -> Position:
+        """The position of a commit, with the leader epoch of the last record before it in the metadata."""
+        end = self._consumer.epochs.before(tp, position.offset)
+        return position._replace(metadata=with_epoch(position.metadata, tp, position.offset, end))
 
     def _go_on_where_there_are_records(self, tp: TopicPartition, lost: range | None) -> None:
         """Moves a position whose records were deleted from the log.
@@ -319,6 +337,7 @@ class Fetcher:
         for live in tasks:
             for tp in live.inputs:
                 self._next.pop(tp, None)
+                self._consumer.epochs.forget(tp)
                 self._unplaced.discard(tp)
 
     def close(self) -> None:

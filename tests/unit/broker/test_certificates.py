@@ -190,7 +190,7 @@ class Client:
     def poll(self, *_: Any) -> Any:
         return [], []
 
-    def assign(self, positions: Any) -> None:
+    def assign(self, positions: Any, epochs: object) -> None:
         self.positions = dict(positions)
 
     def take_lost(self) -> bool:

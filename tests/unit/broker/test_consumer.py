@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -20,8 +20,10 @@ from streamapp.broker.consumer import (
     MessageConsumer,
     RecordConsumer,
     Records,
+    lost_at_end,
 )
 from streamapp.broker.lasting_consumer import LastingConsumer, open_consumer
+from streamapp.broker.leader_epochs import FetchedBatch, ReadEnd
 from streamapp.broker.librdkafka import COMPILED
 from streamapp.errors import ConfigError
 from streamapp.records import RecordBatch, TopicPartition
@@ -145,6 +147,32 @@ def test_the_records_of_each_partition_become_columns(broker: MockKafka, consume
         (tp, 2, KafkaError._PARTITION_EOF) for tp in DELAYS
     }
     assert [consumer.end(tp) for tp in DELAYS] == [2, 2]
+
+
+def test_a_position_with_the_epoch_of_its_record_is_compared_with_the_log(
+    broker: MockKafka, consumer: LastingConsumer
+) -> None:
+    """A log that has lost its last records and has grown again looked like the log that was read."""
+    for number in range(6):
+        broker.write(0, b"UA", b"%d" % number, 1000)
+    tp = DELAYS[0]
+    consumer.assign({tp: 0})
+    records, _ = _until(consumer, _ends(1))
+    assert records[tp].offsets == [0, 1, 2, 3, 4, 5]
+    read = consumer.epochs.before(tp, 6)
+    assert read is not None
+    assert read.offset == 6
+    assert read.epoch >= 0
+    consumer.assign({tp: 4})  # with the epoch of the record before
+    records, _ = _until(consumer, _ends(1))
+    assert records[tp].offsets == [4, 5]
+    other = open_consumer(broker.settings)
+    other.epochs.begin(tp, ReadEnd(9, read.epoch))
+    other.assign({tp: 11})  # a log with a longer past, whose last offsets had no records
+    _, (lost,) = _until(other, _ends(1))
+    other.close()
+    assert lost.error.code() == KafkaError._AUTO_OFFSET_RESET
+    assert lost_at_end(lost.error) == range(6, 9)
 
 
 def test_headers_are_a_column_where_a_record_has_some(broker: MockKafka, consumer: RecordConsumer) -> None:
@@ -279,7 +307,7 @@ def test_an_end_that_came_before_the_records_takes_nothing_back(monkeypatch: pyt
             self.assigned: dict[TopicPartition, int] = {}
             opened.append(self)
 
-        def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        def assign(self, positions: Mapping[TopicPartition, int], epochs: object) -> None:
             self.assigned = dict(positions)
 
         def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
@@ -294,6 +322,53 @@ def test_an_end_that_came_before_the_records_takes_nothing_back(monkeypatch: pyt
     lasting.assign({first: 5, second: 7})
     lasting.poll(10, 0.0)
     assert opened[1].assigned == {first: 7, second: 9}
+
+
+def test_a_consumer_that_is_opened_anew_compares_its_last_records_with_the_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """During an outage of all brokers, an unclean leader election may remove these records."""
+    monkeypatch.setattr(lasting_consumer, "REOPEN_SECONDS", 0.0)
+    first, second = DELAYS
+    batch = FetchedBatch.of([(0, 3), (2, 4)], [b"k"] * 3, [b"v"] * 3, [1] * 3, [5, 6, 8])
+    opened: list[Any] = []
+
+    class Losing:
+        def __init__(self) -> None:
+            opened.append(self)
+
+        def assign(self, *started: Mapping[TopicPartition, int]) -> None:
+            self.started = started
+
+        def remove(self, partitions: Collection[TopicPartition]) -> None: ...
+
+        def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
+            ended = KafkaError(KafkaError._PARTITION_EOF)
+            return [(first, batch)], [ConsumerEvent(first, 12, ended)]
+
+        def take_lost(self) -> bool:
+            return True
+
+        def close(self) -> None: ...
+
+    lasting = LastingConsumer(Losing)  # type: ignore[arg-type]
+    lasting.assign({first: 5, second: 7})
+    assert opened[0].started == ({first: 5, second: 7}, {})
+    lasting.poll(10, 0.0)
+    assert opened[1].started == (
+        {first: 9, second: 7},
+        {first: 4},
+    )  # behind the last record, before the markers
+    assert [lasting.epochs.before(first, position) for position in (5, 7, 8, 9, 12)] == [
+        None,
+        ReadEnd(7, 3),
+        ReadEnd(7, 3),
+        ReadEnd(9, 4),
+        ReadEnd(9, 4),
+    ]
+    lasting.remove([first])
+    lasting.assign({first: 12})
+    assert opened[1].started == ({first: 12}, {})
 
 
 def test_a_consumer_that_lost_all_brokers_goes_on_where_it_was(
@@ -576,12 +651,12 @@ class _Scripted:
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:
         return self.arrived, []
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
+    def assign(self, positions: Mapping[TopicPartition, int], epochs: object) -> None: ...
     def remove(self, partitions: list[TopicPartition]) -> None: ...
     def resume(self, partition: TopicPartition) -> None: ...
     def defer(self, partitions: list[TopicPartition], most: int) -> None: ...
 
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+    def add(self, positions: Mapping[TopicPartition, int], epochs: object) -> None:
         self.added.append(positions)
 
     def end(self, partition: TopicPartition) -> int:

@@ -21,7 +21,7 @@ class Client:
         self.arriving: dict[TopicPartition, list[int]] = {}
         self.asked: list[object] = []
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None: ...
+    def assign(self, positions: Mapping[TopicPartition, int], epochs: object) -> None: ...
     def pause(self, partition: TopicPartition) -> None: ...
 
     def resume(self, partition: TopicPartition) -> None:
@@ -30,7 +30,7 @@ class Client:
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         self.asked.append("remove")
 
-    def add(self, positions: Mapping[TopicPartition, int]) -> None:
+    def add(self, positions: Mapping[TopicPartition, int], epochs: object) -> None:
         self.asked.append(dict(positions))
 
     def poll(self, most: int, timeout: float) -> tuple[Records, list[ConsumerEvent]]:

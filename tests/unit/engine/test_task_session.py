@@ -272,7 +272,7 @@ def test_state_that_does_not_fit_its_changelog_is_refused() -> None:
     session.restore("counts", records(9, value=b"\0" * 8))
     with pytest.raises(
         TaskCorruptedError,
-        match="is at offset 10 of .*, which ends at 4.*streamapp reset.*Without the memory",
+        match="is at offset 10 of .* lacks the records .* from offset 4 on.*streamapp reset.*Without the memory",
     ):
         session.restorations({LOG: (0, 4)})
     # The marker of the last commit lies between.

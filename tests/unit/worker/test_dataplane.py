@@ -100,6 +100,9 @@ class Fetcher:
     def caught_up(self, live: LiveTask) -> None:
         return None
 
+    def with_epoch(self, tp: TopicPartition, position: Position) -> Position:
+        return position
+
     def forget(self, tasks: Any) -> None: ...
     def refresh_ends(self) -> None: ...
 

@@ -14,8 +14,10 @@ from confluent_kafka import KafkaError, KafkaException
 from streamapp._base.offset_reset import OffsetReset
 from streamapp.broker.consumer import ConsumerEvent
 from streamapp.broker.lasting_consumer import LastingConsumer
+from streamapp.broker.leader_epochs import FetchedBatch, ReadEnd
 from streamapp.broker.requests import NO_TIMEOUT
 from streamapp.config import StreamsConfig
+from streamapp.engine.metadata import decode_metadata, encode_metadata
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, TaskCorruptedError
 from streamapp.records import RecordBatch, TopicPartition
@@ -41,6 +43,7 @@ class Brokers:
         self.errors: list[int] = []
         self.arrived: list[tuple[TopicPartition, RecordBatch]] = []
         self.events: list[ConsumerEvent] = []
+        self.offsets: dict[TopicPartition, tuple[int, str]] = {}
         self.restarted: list[dict[TopicPartition, int]] = []
 
     def list_offsets(
@@ -67,7 +70,9 @@ class Brokers:
         events, self.events = self.events, []
         return arrived, events
 
-    def assign(self, positions: dict[TopicPartition, int]) -> None: ...
+    def assign(self, *started: dict[TopicPartition, int]) -> None:
+        self.started = started
+
     def remove(self, partitions: list[TopicPartition]) -> None: ...
     def pause(self, tp: TopicPartition) -> None: ...
     def resume(self, tp: TopicPartition) -> None: ...
@@ -75,7 +80,7 @@ class Brokers:
     def take_lost(self) -> bool:
         return False
 
-    def add(self, positions: dict[TopicPartition, int]) -> None:
+    def add(self, positions: dict[TopicPartition, int], epochs: object) -> None:
         self.restarted.append(positions)
 
     def committed(
@@ -83,7 +88,7 @@ class Brokers:
     ) -> dict[TopicPartition, tuple[int, str]]:
         if self.errors:
             raise KafkaException(KafkaError(self.errors.pop(0)))
-        return dict.fromkeys(partitions, (0, ""))
+        return dict.fromkeys(partitions, (0, "")) | self.offsets
 
     def close(self) -> None:
         self.open -= 1
@@ -355,6 +360,37 @@ def test_a_position_that_the_log_lacks_stays_until_there_is_a_leader(
     unled.partitions.clear()
     with pytest.raises(TaskCorruptedError, match="in-0 is 90, but the topic ends at 60"):
         fetcher._on_event((ONE, 90, gone))
+
+
+def test_the_records_before_a_committed_offset_are_compared_with_the_log(
+    fetcher: Fetcher, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an unclean election while the worker was stopped, new records before the offset were passed over."""
+    brokers.arrived = [(ONE, FetchedBatch.of([(0, 3)], [b"k"] * 2, [b"v"] * 2, [1, 1], [0, 6]))]
+    fetcher.poll(0)
+    committed = {
+        tp: fetcher.with_epoch(tp, Position(9, encode_metadata(5, {"store": 7}))) for tp in (ONE, TWO)
+    }
+    assert decode_metadata(committed[ONE].metadata)[1].keys() == {"store", "leader epoch"}
+    assert committed[TWO].metadata == encode_metadata(5, {"store": 7})  # no record was read
+
+    brokers.offsets = {tp: (position.offset, position.metadata) for tp, position in committed.items()}
+    live: Any = SimpleNamespace(inputs=(ONE, TWO), starts={ONE: 9, TWO: 9})
+    asked: list[Mapping[TopicPartition, ReadEnd]] = []
+    monkeypatch.setattr(fetch, "check_read_records", lambda config, ends: asked.append(ends))
+    fetcher.forget([live])
+    monkeypatch.setattr(
+        fetch, "list_offsets", lambda admin, tps, latest, **_: dict.fromkeys(tps, 60 * latest)
+    )
+    fetcher.committed((ONE, TWO))
+    assert asked == [{ONE: ReadEnd(7, 3)}]
+    fetcher.assign([live])
+    assert brokers.started == ({ONE: 7, TWO: 9}, {ONE: 3})
+    assert (
+        fetcher.with_epoch(ONE, Position(9, "")).metadata == ""
+    )  # the offset of another tool has no metadata
+    again = fetcher.with_epoch(ONE, Position(9, encode_metadata(5, {"store": 7})))
+    assert again == committed[ONE]  # a commit without a new record
 
 
 def test_an_input_that_has_lost_records_and_grown_again_ends_the_worker(

@@ -60,7 +60,7 @@ class Cluster:
 
     def remove(self, partitions: list[TopicPartition]) -> None: ...
 
-    def add(self, positions: dict[TopicPartition, int]) -> None:
+    def add(self, positions: dict[TopicPartition, int], epochs: object) -> None:
         self.added.append(positions)
 
     def committed(self, *_: Any) -> dict[TopicPartition, tuple[int, str]]:
@@ -74,7 +74,7 @@ class Cluster:
         leaderless |= unled
         return {tp: self.ends[tp] if latest else 0 for tp in partitions if tp not in unled}
 
-    def assign(self, positions: Any) -> None: ...
+    def assign(self, positions: Any, epochs: object) -> None: ...
     def close(self) -> None: ...
 
     def take_lost(self) -> bool:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from faust.types import TP
 
-from streamapp.engine.metadata import MOST_METADATA, changelog_notes, metadata_of
+from streamapp.broker.leader_epochs import LeaderEpochs
+from streamapp.engine.metadata import MOST_METADATA, changelog_notes, epoch_in, metadata_of, with_epoch
 from streamapp.engine.topic_notes import note_of_topics, noted_as_own, noted_topics
 from streamapp.records import TopicPartition
 from streamapp.runners.earlier_topics import check_not_anew, ids_of
@@ -18,8 +19,9 @@ from streamapp.runners.worker.clients import PATIENCE_SECONDS, admin_client, fin
 
 __all__ = ["DueOffsets", "GroupOffsets"]
 
-_OTHER_LETTERS = 120
-"""The letters of metadata beside the note of topics: the id of the topic, and the name of the transaction."""
+_OTHER_LETTERS = 155
+"""The letters of metadata beside the note of topics: the id of the topic, the name of the transaction, the leader
+epoch."""
 
 
 class DueOffsets(NamedTuple):
@@ -40,6 +42,8 @@ class GroupOffsets:
         self.topic_ids: dict[str, str] = {}
         """The ids of the agents' topics, and of their changelogs, when this worker first read them. Commits name these
         ids."""
+        self.epochs: LeaderEpochs = LeaderEpochs()
+        """The leader epochs of the records that this worker has read, and of those before the committed offsets."""
         self._changelog_notes: tuple[str, ...] = ()
         """The names in commits that have the ids of the changelogs."""
         self._committed: dict[TopicPartition, tuple[int, str]] = {}
@@ -97,6 +101,23 @@ class GroupOffsets:
         here = {tp: offset for tp, offset in found.items() if offset >= 0 and TopicPartition(*tp) in bare}
         self._bare = {tp.topic for tp in bare if TP(*tp) not in here}
         return here
+
+    def begin(self, partitions: Iterable[TP]) -> None:
+        """Learns that reading begins at the offsets of the last `read`."""
+        for tp in (TopicPartition(*each) for each in partitions):
+            offset, metadata = self._committed.get(tp, (-1, ""))
+            end = epoch_in(metadata, tp, offset)
+            self.epochs.forget(tp)
+            if end is not None:
+                self.epochs.begin(tp, end)
+
+    def metadata(self, tp: TopicPartition, position: int, *notes: str) -> str:
+        """The metadata of a position in a commit, with the id of the topic.
+
+        The metadata also has the leader epoch of the last record before the position.
+        """
+        text = metadata_of(self.topic_ids.get(tp.topic), *notes)
+        return with_epoch(text, tp, position, self.epochs.before(tp, position))
 
     def _of_all_agents(self, partitions: Iterable[TP | TopicPartition]) -> set[str]:
         return {*topics_of_agents(self._app), *(tp.topic for tp in partitions)}

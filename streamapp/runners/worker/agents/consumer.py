@@ -23,9 +23,9 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
+from streamapp.broker.leader_epochs import LeaderEpochs
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.engine.judging import record_at, said
-from streamapp.engine.metadata import metadata_of
 from streamapp.engine.runner_ports import Position
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import TopicPartition
@@ -126,6 +126,11 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         """Records that were gone before agents could read them."""
         self.fetches: int = 0
         """The number of fetches that have begun. The records of all fetches but the last one are handed on."""
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of the records that agents get."""
+        return self._group.epochs
 
     def _new_consumer_thread(self) -> AgentConsumerThread:
         return AgentConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -316,6 +321,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             if (placed := await self._place(committed, new)) is None:
                 return
             begun, unplaced = placed
+            self._group.begin(found)
             self._committed_offset.update(committed)
             self._too_early.clear()
             self._placed.update(found.keys() - unplaced)
@@ -474,8 +480,7 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 {TopicPartition(*tp): position for tp, position in due.items()},
                 member,
                 messages,
-                self._group.topic_ids,
-                offsets.notes,
+                lambda tp, position, mark: self._group.metadata(tp, position, mark, *offsets.notes),
             )
             self._behind = behind or not done
         if done:
@@ -495,10 +500,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
         if self._thread.should_stop:  # the thread would not answer
             return False
         positions = {
-            TopicPartition(*tp): Position(
-                position, metadata_of(self._group.topic_ids.get(tp.topic), *due.notes)
-            )
-            for tp, position in due.positions.items()
+            tp: Position(position, self._group.metadata(tp, position, *due.notes))
+            for tp, position in ((TopicPartition(*tp), position) for tp, position in due.positions.items())
         }
         try:
             await self._thread.call_thread(self._membership.commit_now, member, positions)

@@ -12,6 +12,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from streamapp.errors import StreamsError
+from streamapp.runners.worker.agents.read_epochs import watch_epochs
 from streamapp.runners.worker.group import (
     ask_while_missing,
     close_while_joining,
@@ -34,6 +35,11 @@ class AgentConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_consumer(loop)
         consumer._isolation_level = "read_committed"
         consumer._client_rack = self.app.config.client_rack  # Faust has no setting for it
+        if not self.app.client_only:
+            epochs, reads = self.consumer.epochs, self.app.topics.acks_enabled_for
+            watch_epochs(
+                consumer._client, self.app.config, epochs, lambda tp: reads(tp.topic), self.on_refused
+            )
         return consumer
 
     async def on_start(self) -> None:

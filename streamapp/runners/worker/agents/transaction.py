@@ -11,7 +11,7 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,7 +23,7 @@ from streamapp.broker.refused import REMEDIES
 from streamapp.config import StreamsConfig
 from streamapp.engine.collector import ResultRefused
 from streamapp.engine.judging import letter_refused, record_at, send_letter
-from streamapp.engine.metadata import decode_metadata, metadata_of
+from streamapp.engine.metadata import decode_metadata
 from streamapp.engine.runner_ports import Position
 from streamapp.records import OutputRecord, TopicPartition
 from streamapp.runners.worker.agents.sends import (
@@ -72,21 +72,18 @@ class AgentTransactions:
         positions: Mapping[TopicPartition, int],
         member: Member,
         messages: Iterable[BoundMessage],
-        ids: Mapping[str, str],
-        notes: Sequence[str],
+        metadata: Callable[[TopicPartition, int, str], str],
     ) -> bool:
         """Commits messages and positions together. False: nothing was committed, and the caller may try again.
 
-        The metadata of the offsets has the id of the topic, if ``ids`` has it, and ``notes``. Raises `StaleMemberError`
-        when another worker has the partitions by now. Raises `BrokerError` when brokers do not answer.
+        ``metadata`` gives the metadata of an offset, which has to have the given note. Raises `StaleMemberError` when
+        another worker has the partitions by now. Raises `BrokerError` when brokers do not answer.
 
         If brokers refuse a message, the call returns False, and the next call with this message raises `BrokerError`.
         If librdkafka itself refuses a message, the error comes at once. Raises `NoProgressError` when all calls of five
         minutes were rolled back.
         """
-        done: bool = await self._in_thread(
-            lambda: self._commit(positions, member, list(messages), ids, notes)
-        )
+        done: bool = await self._in_thread(lambda: self._commit(positions, member, list(messages), metadata))
         return done
 
     async def ends(self, partitions: Collection[TopicPartition]) -> dict[TP, int]:
@@ -115,16 +112,12 @@ class AgentTransactions:
         offsets: Mapping[TopicPartition, int],
         member: Member,
         messages: list[BoundMessage],
-        ids: Mapping[str, str],
-        notes: Sequence[str],
+        metadata: Callable[[TopicPartition, int, str], str],
     ) -> bool:
         producer = self._producer
         assert producer is not None
         mark = f"agents {self._name} {next(self._numbers)}"
-        positions = {
-            TopicPartition(*tp): Position(offset, metadata_of(ids.get(tp.topic), mark, *notes))
-            for tp, offset in offsets.items()
-        }
+        positions = {tp: Position(offset, metadata(tp, offset, mark)) for tp, offset in offsets.items()}
         began = time.monotonic()
         try:
             producer.begin()
