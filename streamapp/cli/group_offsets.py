@@ -205,7 +205,7 @@ def reset(
                 raise ConfigError(
                     "nothing was committed, because tables contradict the new offsets; choose one of the ways above"
                 )
-        _carry_out(change, execute)
+        _carry_out(change, execute, keep_tables)
 
 
 _REMEDY = """\
@@ -329,11 +329,12 @@ def _show(change: Change) -> None:
         click.echo(f"topic {topic}, empty")
 
 
-def _carry_out(change: Change, execute: bool) -> None:
+def _carry_out(change: Change, execute: bool, keep_tables: bool = True) -> None:
     if not change.moves:
         click.echo(f"{change.subject.group} is there already: nothing to commit.")
     elif not execute:
-        click.echo("Nothing was committed; --execute does it.")
+        needed = "--keep-tables --execute" if change.tables and not keep_tables else "--execute"
+        click.echo(f"Nothing was committed; {needed} does it.")
     else:
         change.carry_out()
         click.echo(f"{counted(len(change.moves), 'offset')} of {change.subject.group} committed.")

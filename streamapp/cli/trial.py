@@ -55,7 +55,7 @@ def show_trial(run: Callable[[bool], Trial], debug: bool) -> None:
     if trial.stops:
         click.echo("a worker stops at the record")
     elif not (trial.outputs or trial.drops or trial.parked):
-        click.echo("nothing comes out")
+        click.echo("no output topic gets a record")
     if trial.exception is not None:
         raise SystemExit(1)
 

@@ -73,8 +73,8 @@ class Failures:
             error,
             source,
             "could not be deserialized",
-            'set deserialization_exception_handler to "continue" to drop such records '
-            "(to the dead-letter topic, if one is set)",
+            'set deserialization_exception_handler to "dead_letter" to keep such records in the dead-letter topic, or '
+            'to "skip" to drop them',
             "undecodable",
         )
 
@@ -87,8 +87,8 @@ class Failures:
             error,
             node,
             "failed",
-            'set processing_exception_handler to "continue" to drop such records '
-            "(to the dead-letter topic, if one is set)",
+            'set processing_exception_handler to "dead_letter" to keep such records in the dead-letter topic, or '
+            'to "skip" to drop them',
             "failed",
         )
 

@@ -7,7 +7,7 @@ So each version leaves notes in its commits. A later version is refused if it de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamapp._base.counted import counted
@@ -17,6 +17,7 @@ from streamapp.engine.metadata import (
     SOME_NOTES,
     changelog_in,
     changelog_number,
+    changelogs_of_agents_in,
     decode_metadata,
     encode_metadata,
 )
@@ -196,6 +197,7 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
     write to a repartition topic. Then tables behind the topic lack records.
     """
     check_notes(plan, committed)
+    _check_no_rows_of_agents(plan, committed, counts)
     _check_written(plan, committed)
     noted: dict[str, set[str]] = {}
     for tp, text in committed.items():
@@ -219,6 +221,21 @@ def check_stores(plan: Plan, committed: Mapping[TopicPartition, str], counts: Ma
                     f"of {', '.join(sorted(topics))}, and the store {store} of this version reads other topics. A "
                     "generated name belongs to another operator if operators are added or change places. Name the "
                     f"stores. {_REMEDY}"
+                )
+
+
+def _check_no_rows_of_agents(
+    plan: Plan, committed: Mapping[TopicPartition, str], existing: Container[str]
+) -> None:
+    """Raises `TopologyError` if a table of agents has the changelog of a store: both have the same kind of name."""
+    of_agents = {changelog for text in committed.values() for changelog in changelogs_of_agents_in(text)}
+    for sub in plan.subtopologies:
+        for store, topic in sub.changelog_topics.items():
+            if topic.name in of_agents and topic.name in existing:
+                raise TopologyError(
+                    f"the changelog {topic.name} has the rows of a table of agents, in Faust's form, which the store "
+                    f"{store} cannot read. To keep both, give the store another name: it begins empty. To compute the "
+                    "store from all records of its inputs, stop all workers and run `streamapp reset`"
                 )
 
 

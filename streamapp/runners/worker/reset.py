@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Reset:
     count twice. ``folder`` is the folder of the topology's state on this machine, and ``tables`` that of the tables of
     agents. None: there is no such folder.
 
-    ``read_again`` are the topics that agents read from the beginning after the reset. ``staying`` are the functions of
+    ``dead_letters`` is the topic of dead letters, if there is one. ``read_again`` are the topics that agents read from the beginning after the reset. ``staying`` are the functions of
     `App.consume`, whose consumer groups the reset does not touch.
     """
 
@@ -59,12 +59,13 @@ class Reset:
     tables: Path | None
     read_again: tuple[str, ...]
     staying: tuple[str, ...]
+    dead_letters: str | None
     _admin: LastingAdmin
 
     def __str__(self) -> str:
         """The topics, offsets and folders that the reset deletes, one a line, and then the consequences.
 
-        >>> print(Reset("flights", None, ("flights-counts-changelog",), (), None, None, (), (), None))
+        >>> print(Reset("flights", None, ("flights-counts-changelog",), (), None, None, (), (), None, None))
         topic   flights-counts-changelog
         offsets of the consumer group flights
         """
@@ -85,6 +86,11 @@ class Reset:
         if self.of_agents:
             said.append(
                 "Rows that timers, pages or commands have written into tables of agents do not come back"
+            )
+        if self.dead_letters is not None:
+            said.append(
+                f"Dead letters in {self.dead_letters} stay, but their records come again. So discard open letters: "
+                f"streamapp dlq discard APPLICATION --application {self.group}"
             )
         if self.staying:
             said.append(
@@ -143,11 +149,12 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
         _if_present(app.conf.tabledir) if changelogs else None,
         _among(existing, topics_of_agents(app)),
         tuple(consumer.name for consumer in app.consumers),
+        next(iter(_among(existing, filter(None, [config.dead_letter_queue_topic]))), None),
         admin,
     )
 
 
-def _among(existing: Collection[str], topics: Collection[str]) -> tuple[str, ...]:
+def _among(existing: Collection[str], topics: Iterable[str]) -> tuple[str, ...]:
     return tuple(topic for topic in dict.fromkeys(topics) if topic in existing)
 
 

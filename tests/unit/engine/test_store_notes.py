@@ -24,7 +24,14 @@ from streamapp import (
     TimeWindows,
     Topology,
 )
-from streamapp.engine.metadata import RememberedTimes, changelog_number, decode_metadata, encode_metadata
+from streamapp.engine.metadata import (
+    RememberedTimes,
+    changelog_notes,
+    changelog_number,
+    decode_metadata,
+    encode_metadata,
+    metadata_of,
+)
 from streamapp.engine.store_notes import (
     EDITION,
     by_task,
@@ -123,6 +130,19 @@ def counted(topic: str, store: str | None, value: Serde[Any] = TEXT) -> Callable
         .group_by_key()
         .reduce(lambda old, new: new, materialized=Materialized(store))
     )
+
+
+def test_a_changelog_of_agents_is_refused() -> None:
+    """A table of agents has moved to a store of the same name, which cannot read rows in Faust's form."""
+    notes = changelog_notes({"app-last-changelog": "C1"})
+    old = {INPUT: metadata_of("A1", *notes)}
+    moved = plan(counted("in", "last"))
+    check_stores(plan(counted("in", "other")), old, COUNTS | {"app-last-changelog": 2})
+    check_stores(moved, old, COUNTS)  # somebody has deleted the changelog
+    with pytest.raises(
+        TopologyError, match="app-last-changelog has the rows of a table of agents.*another name"
+    ):
+        check_stores(moved, old, COUNTS | {"app-last-changelog": 2})
 
 
 def test_another_serde_is_refused_unless_its_class_has_the_old_name() -> None:
