@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -19,6 +19,7 @@ import faust
 from faust.exceptions import ImproperlyConfigured
 from faust.types.settings import Settings, params
 from faust.utils.cron import secs_for_next
+from faust.web.exceptions import ValidationError
 from mode.utils.times import want_seconds
 from yarl import URL
 
@@ -51,6 +52,7 @@ from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.introduction import introduction
 from streamapp.runners.worker.listener_calls import ListenerCalls
+from streamapp.runners.worker.logs import quieten_commands
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.watchdog import Watchdog, watch_event_loop
@@ -113,6 +115,7 @@ class App(faust.App):  # type: ignore[misc]
     ) -> None:
         if config is None and isinstance(topology, Topology):
             config = topology.plan().config  # what its builder was given
+        quieten_commands()
         check_config(config, "App")
         _check_settings(settings)
         if not _is_number(shutdown_timeout) or not 0 <= shutdown_timeout < math.inf:
@@ -307,6 +310,18 @@ class App(faust.App):  # type: ignore[misc]
             ) from error
         return super().crontab(cron_format, **options)
 
+    def table_route(self, table: Any, shard_param: str | None = None, **keys: Any) -> Any:
+        """Faust's decorator of a page that runs on the worker with the row of a key.
+
+        A request without the parameter that names the key gets 400. Faust would answer 500.
+        """
+        return _with_key(super().table_route(table, shard_param, **keys), shard_param, **keys)
+
+    def topic_route(self, topic: Any, shard_param: str | None = None, **keys: Any) -> Any:
+        """Faust's decorator of a page that runs on the worker with the partition of a key, with the 400 of
+        `table_route`."""
+        return _with_key(super().topic_route(topic, shard_param, **keys), shard_param, **keys)
+
     def LiveCheck(self, **kwargs: Any) -> Any:
         """Makes Faust's LiveCheck for this application, which runs end-to-end tests in production.
 
@@ -328,6 +343,35 @@ class App(faust.App):  # type: ignore[misc]
                 f"The folder {self.conf.datadir} cannot be made or written ({error.strerror}). Name another folder "
                 "with --datadir."
             ) from error
+
+
+def _with_key(
+    route: Callable[..., Any],
+    shard_param: str | None,
+    *,
+    query_param: str | None = None,
+    match_info: str | None = None,
+    exact_key: str | None = None,
+) -> Callable[..., Any]:
+    """A decorator of pages as ``route``, whose pages refuse a request without the parameter of the key."""
+    parameter = None if exact_key or match_info else query_param or shard_param
+    if parameter is None:
+        return route
+
+    def decorate(page: Callable[..., Any]) -> Callable[..., Any]:
+        routed = route(page)
+
+        @wraps(page)
+        async def checked(view: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            if parameter not in request.query:
+                raise ValidationError(
+                    f"the parameter {parameter}, which names the key, is missing: {request.path}?{parameter}=KEY"
+                )
+            return await routed(view, request, *args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"
