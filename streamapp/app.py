@@ -9,14 +9,15 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import faust
-from faust.exceptions import ImproperlyConfigured
+from faust.exceptions import AlreadyConfiguredWarning, ImproperlyConfigured
 from faust.types.settings import Settings, params
 from faust.utils.cron import secs_for_next
 from faust.web.exceptions import ValidationError
@@ -156,6 +157,7 @@ class App(faust.App):  # type: ignore[misc]
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
         """The number of replicas of a topic that Faust creates, unless the definition of the topic gives a number. -1
         means the brokers' default."""
+        self._kept_settings = _kept_settings(self.conf)
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         self._app_consumers = AppConsumers(self)
@@ -236,6 +238,14 @@ class App(faust.App):  # type: ignore[misc]
     def _new_transport(self) -> Any:
         transport = StreamsTransport if self._runs_topology else AgentTransport
         return transport(self.conf.broker_consumer, self)
+
+    def on_init_dependencies(self) -> Iterable[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AlreadyConfiguredWarning)
+            for name, value in self._kept_settings.items():
+                setattr(self.conf, name, value)
+        dependencies: Iterable[Any] = super().on_init_dependencies()
+        return dependencies
 
     async def on_first_start(self) -> None:
         """Raises an error if the web server cannot have its address, before the worker touches folders, topics or
@@ -429,6 +439,20 @@ def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfi
     if settings.get(name) is None and f"{conf.env_prefix or ''}{name.upper()}" not in os.environ:
         return config.replication_factor
     return int(conf.topic_replication_factor)
+
+
+def _kept_settings(conf: Any) -> dict[str, Any]:
+    """The settings of the web server that Faust's command ``worker`` would overwrite.
+
+    The command switches the server on, unless it has the option ``--without-web``. With ``--web-port``, the command
+    forgets ``canonical_url``. Faust warns if the command changes a setting that was read as an attribute.
+    """
+    enabled, url, host, port = (
+        getattr(conf, Settings.SETTINGS[name].storage_name)
+        for name in ("web_enabled", "canonical_url", "web_host", "web_port")
+    )
+    kept = {} if enabled else {"web_enabled": False}
+    return kept if str(url) == f"http://{host}:{port}" else {**kept, "canonical_url": url}
 
 
 _HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)
