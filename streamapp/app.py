@@ -9,16 +9,18 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import faust
-from faust.exceptions import ImproperlyConfigured
+from faust.exceptions import AlreadyConfiguredWarning, ImproperlyConfigured
 from faust.types.settings import Settings, params
 from faust.utils.cron import secs_for_next
+from faust.web.exceptions import ValidationError
 from mode.utils.times import want_seconds
 from yarl import URL
 
@@ -51,6 +53,7 @@ from streamapp.runners.worker.control_plane import StreamsTransport
 from streamapp.runners.worker.faust_names import StreamsTableManager, SubtopologyAgent, register
 from streamapp.runners.worker.introduction import introduction
 from streamapp.runners.worker.listener_calls import ListenerCalls
+from streamapp.runners.worker.logs import quieten_commands
 from streamapp.runners.worker.process import StreamsWorker, end_in_time
 from streamapp.runners.worker.runtime import StreamsRuntime
 from streamapp.runners.worker.watchdog import Watchdog, watch_event_loop
@@ -113,6 +116,7 @@ class App(faust.App):  # type: ignore[misc]
     ) -> None:
         if config is None and isinstance(topology, Topology):
             config = topology.plan().config  # what its builder was given
+        quieten_commands()
         check_config(config, "App")
         _check_settings(settings)
         if not _is_number(shutdown_timeout) or not 0 <= shutdown_timeout < math.inf:
@@ -153,6 +157,7 @@ class App(faust.App):  # type: ignore[misc]
         self.topic_replicas: int = _topic_replicas(self.conf, settings, self.config)
         """The number of replicas of a topic that Faust creates, unless the definition of the topic gives a number. -1
         means the brokers' default."""
+        self._kept_settings = _kept_settings(self.conf)
         self._shutdown_timeout = shutdown_timeout
         self._attachments = BoundSends(self)
         self._app_consumers = AppConsumers(self)
@@ -234,6 +239,14 @@ class App(faust.App):  # type: ignore[misc]
         transport = StreamsTransport if self._runs_topology else AgentTransport
         return transport(self.conf.broker_consumer, self)
 
+    def on_init_dependencies(self) -> Iterable[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AlreadyConfiguredWarning)
+            for name, value in self._kept_settings.items():
+                setattr(self.conf, name, value)
+        dependencies: Iterable[Any] = super().on_init_dependencies()
+        return dependencies
+
     async def on_first_start(self) -> None:
         """Raises an error if the web server cannot have its address, before the worker touches folders, topics or
         state."""
@@ -307,6 +320,18 @@ class App(faust.App):  # type: ignore[misc]
             ) from error
         return super().crontab(cron_format, **options)
 
+    def table_route(self, table: Any, shard_param: str | None = None, **keys: Any) -> Any:
+        """Faust's decorator of a page that runs on the worker with the row of a key.
+
+        A request without the parameter that names the key gets 400. Faust would answer 500.
+        """
+        return _with_key(super().table_route(table, shard_param, **keys), shard_param, **keys)
+
+    def topic_route(self, topic: Any, shard_param: str | None = None, **keys: Any) -> Any:
+        """Faust's decorator of a page that runs on the worker with the partition of a key, with the 400 of
+        `table_route`."""
+        return _with_key(super().topic_route(topic, shard_param, **keys), shard_param, **keys)
+
     def LiveCheck(self, **kwargs: Any) -> Any:
         """Makes Faust's LiveCheck for this application, which runs end-to-end tests in production.
 
@@ -328,6 +353,35 @@ class App(faust.App):  # type: ignore[misc]
                 f"The folder {self.conf.datadir} cannot be made or written ({error.strerror}). Name another folder "
                 "with --datadir."
             ) from error
+
+
+def _with_key(
+    route: Callable[..., Any],
+    shard_param: str | None,
+    *,
+    query_param: str | None = None,
+    match_info: str | None = None,
+    exact_key: str | None = None,
+) -> Callable[..., Any]:
+    """A decorator of pages as ``route``, whose pages refuse a request without the parameter of the key."""
+    parameter = None if exact_key or match_info else query_param or shard_param
+    if parameter is None:
+        return route
+
+    def decorate(page: Callable[..., Any]) -> Callable[..., Any]:
+        routed = route(page)
+
+        @wraps(page)
+        async def checked(view: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+            if parameter not in request.query:
+                raise ValidationError(
+                    f"the parameter {parameter}, which names the key, is missing: {request.path}?{parameter}=KEY"
+                )
+            return await routed(view, request, *args, **kwargs)
+
+        return checked
+
+    return decorate
 
 
 COMMAND_LINE_DATADIR = "FAUST_DATADIR"
@@ -385,6 +439,20 @@ def _topic_replicas(conf: Any, settings: Mapping[str, Any], config: StreamsConfi
     if settings.get(name) is None and f"{conf.env_prefix or ''}{name.upper()}" not in os.environ:
         return config.replication_factor
     return int(conf.topic_replication_factor)
+
+
+def _kept_settings(conf: Any) -> dict[str, Any]:
+    """The settings of the web server that Faust's command ``worker`` would overwrite.
+
+    The command switches the server on, unless it has the option ``--without-web``. With ``--web-port``, the command
+    forgets ``canonical_url``. Faust warns if the command changes a setting that was read as an attribute.
+    """
+    enabled, url, host, port = (
+        getattr(conf, Settings.SETTINGS[name].storage_name)
+        for name in ("web_enabled", "canonical_url", "web_host", "web_port")
+    )
+    kept = {} if enabled else {"web_enabled": False}
+    return kept if str(url) == f"http://{host}:{port}" else {**kept, "canonical_url": url}
 
 
 _HOST_NAME = re.compile(r"[\w*?.-]+", re.ASCII)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from streamapp._base.secrets import from_environment
 from streamapp.errors import ConfigError
 
-__all__ = ["LOGIN", "open_worker"]
+__all__ = ["LOGIN", "open_worker", "worker_address"]
 
 _TOKEN, _USER, _PASSWORD = "STREAMAPP_WEB_TOKEN", "STREAMAPP_WEB_USER", "STREAMAPP_WEB_PASSWORD"
 _AUTHORITIES = "STREAMAPP_WEB_SSL_CA_LOCATION"
@@ -36,6 +36,21 @@ class _Stays(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> None:
         return None
+
+
+def worker_address(given: str) -> str:
+    """The address of a worker that a command is given, with ``http://`` if it has no scheme. Raises `ConfigError` for
+    a URL of something else.
+
+    >>> worker_address("localhost:6066/")
+    'http://localhost:6066'
+    """
+    url = given if "://" in given else f"http://{given}"
+    if not url.startswith(("http://", "https://")) or "?" in url or "#" in url:
+        raise ConfigError(
+            f"{given} is not the address of a worker: give its URL without parameters, such as http://localhost:6066"
+        )
+    return url.rstrip("/")
 
 
 def open_worker(

@@ -9,7 +9,6 @@ from streamapp._base.counted import counted
 __all__ = [
     "CONSEQUENCES",
     "FINAL",
-    "NO_TOPIC",
     "OF_A_REQUEST",
     "OF_THE_BATCH",
     "OF_THE_TIME",
@@ -22,7 +21,7 @@ __all__ = [
     "remedy_for",
 ]
 
-NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
+_NO_TOPIC = "Create the topic: streamapp topic create TOPIC --partitions N"
 _SMALLER = (
     "Raise max.message.bytes of the topic (and message.max.bytes in client_properties, for more than 1,000,000 bytes), "
     "or write less into a record"
@@ -54,8 +53,8 @@ If brokers refuse several records of a batch, librdkafka reports ``INVALID_RECOR
 timestamps. The others then have the error ``_INVALID_DIFFERENT_RECORD``.
 """
 OF_THE_TOPIC = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART: NO_TOPIC,
-    KafkaError._UNKNOWN_TOPIC: NO_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client WRITE on the topic",
     KafkaError.TOPIC_EXCEPTION: "Its name is not valid, or only brokers write to it",
 }

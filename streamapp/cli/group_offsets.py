@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from streamapp._base.counted import counted
+from streamapp.broker.requests import reach
 from streamapp.cli.application import clear_errors, load_app
 from streamapp.cli.text_table import TextTable
 from streamapp.cli.times import CUT, TIME, Cut
@@ -292,7 +293,9 @@ def _left_out(app: Any, copy: str) -> list[str]:
 def _named(application: str | None, group: str | None) -> Subject:
     if (application is None) == (group is None):
         raise click.UsageError("name an APPLICATION, or a group with --group NAME")
-    return Subject.of_app(load_app(application)) if application else Subject.of_group(str(group))
+    subject = Subject.of_app(load_app(application)) if application else Subject.of_group(str(group))
+    reach(subject.client)
+    return subject
 
 
 def _which(where: dict[str, Any]) -> Target | None:

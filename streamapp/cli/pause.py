@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from streamapp._base.worker_client import LOGIN, open_worker
+from streamapp._base.worker_client import LOGIN, open_worker, worker_address
 from streamapp.cli.application import clear_errors
 
 __all__ = ["pause", "resume"]
@@ -43,9 +43,9 @@ def resume(url: str, only_this: bool) -> None:
 
 
 def _tell(url: str, what: str, only_this: bool) -> None:
-    if "://" not in url:
-        url = f"http://{url}"
-    address = f"{url.rstrip('/')}/{what}?workers={'this' if only_this else 'all'}"
+    with clear_errors():
+        url = worker_address(url)
+    address = f"{url}/{what}?workers={'this' if only_this else 'all'}"
     try:
         with clear_errors(), open_worker(address, method="POST", seconds=30) as response:
             workers = json.load(response)["workers"]

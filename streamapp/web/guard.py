@@ -1,4 +1,5 @@
-"""Middleware that runs before every page, and refuses requests that another site makes through a user's browser."""
+"""Middleware that runs before every page, and refuses requests that another site makes through a user's browser. A URL
+whose bytes are no text is refused, too."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
 
@@ -34,7 +36,8 @@ def guard(
     browser lets its page read the answers. The request then has ``Host: evil.example``. Allowed hosts are
     ``localhost``, ``*.localhost``, IP addresses (which DNS cannot change), the names of ``own``, and names that match
     ``allowed`` (``views.example``, ``*.svc.cluster.local``, ``*``). ``origins`` gives the other origins (or ``*``)
-    whose pages may change state.
+    whose pages may change state. A URL with bytes that are not UTF-8 gets 400, because aiohttp would read these bytes
+    as another key.
     """
     patterns = [name.lower().rstrip(".") for name in allowed]
 
@@ -51,6 +54,7 @@ def guard(
                 )
             if request.method not in READS:
                 _refuse_other_origins(request, host, origins(request))
+            _refuse_other_bytes(request.rel_url.raw_path_qs)
         except Problem as problem:
             return problem_response(problem)
         return await handler(request)
@@ -85,6 +89,18 @@ def _is_local(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _refuse_other_bytes(path: str) -> None:
+    """Raises `Problem` for a path or query whose bytes are not UTF-8."""
+    try:
+        unquote_to_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise Problem(
+            400,
+            f"the URL has bytes that are not UTF-8 (%{error.object[error.start]:02X}): percent-encode the UTF-8 bytes "
+            'of a text; in the key of a table, bytes are hex, or {"$base64": ...} in JSON',
+        ) from None
 
 
 def _refuse_other_origins(request: web.Request, host: str, trusted: Collection[str]) -> None:

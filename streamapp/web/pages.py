@@ -125,4 +125,5 @@ def _too_long(cursor: str) -> BadParameter:
 
 
 def _time_of(entry: dict[str, Any]) -> int:
-    return entry.get("timestamp") or entry.get("end") or entry.get("start") or 0
+    times = (entry.get(name) for name in ("timestamp", "end", "start"))
+    return next((each for each in times if each is not None), 0)

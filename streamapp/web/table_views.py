@@ -312,9 +312,13 @@ class TableViews:
             self._refuse_unless_ready(table, partition)
         elif status.state == "stuck":
             raise self._not_running()
-        if partition not in self._source.tables()[table.name].local and not stale:
+        now = self._source.tables()[table.name]
+        if partition not in now.local and not stale:
+            owner = now.owners.get(partition)
+            where = f", but on {owner}" if owner not in (None, status.url) else ""
             raise Unavailable(
-                f"partition {partition} of {table.name} has just moved away from {status.url}: ask again"
+                f"partition {partition} of {table.name} is not on {status.url}{where}. A request with the "
+                "parameter partitions is not sent on: ask again without this parameter"
             )
         before = self._freshness(table, partition, stale)
         try:

@@ -274,6 +274,21 @@ def test_a_compacted_input_of_a_stream_but_not_of_a_table(patient: Patient) -> N
     assert patient.findings() == {("SA213", rows)}
 
 
+@provokes("SA214")
+def test_inputs_that_do_not_exist(patient: Patient) -> None:
+    """The doctor found nothing, although no worker could start."""
+    misspelled, airports = f"{patient.id}-flihgts", f"{patient.id}-airports"
+    builder = StreamsBuilder(StreamsConfig(patient.id, default_key_serde=TEXT, default_value_serde=TEXT))
+    builder.global_table(airports, materialized=Materialized("airports"))
+    builder.stream(misspelled).group_by_key().count()
+    patient.configure(builder.build())
+    assert patient.findings() == {("SA214", misspelled), ("SA214", airports)}
+    patient.create(airports, config={"cleanup.policy": "compact"})
+    assert patient.findings() == {("SA214", misspelled)}
+    patient.create(misspelled)
+    assert patient.findings() == set()
+
+
 class Keep(Processor):
     def process(self, record: Record) -> None:
         self.context.get_state_store("rows").put(record.key, record.value)

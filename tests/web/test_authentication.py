@@ -8,13 +8,16 @@ import dataclasses
 import logging
 import os
 import re
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
+from faust.cli.worker import worker as FaustWorkerCommand
 from faust.web.drivers.aiohttp import Web
 
 from streamapp._base.worker_client import open_worker
@@ -430,6 +433,38 @@ def test_a_worker_listens_on_loopback_and_advertises_where_it_can_be_asked(
     app.web.prepare()
     assert app.conf.web_bind == settings.get("web_bind", "127.0.0.1")
     assert app.streams.url == url
+
+
+def started(app: App, **given: Any) -> None:
+    """What Faust's command ``worker`` does with its options, and the first step of the start."""
+    options = {"with_web": True, "web_port": None, "web_bind": None, "web_host": None, "web_transport": None}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # Faust warns of a setting that the application has read already
+        FaustWorkerCommand._init_worker_options(SimpleNamespace(app=app), **{**options, **given})
+    app.on_init_dependencies()
+
+
+@pytest.mark.parametrize("variable", [False, True])
+def test_an_address_that_is_set_stays_with_another_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: bool
+) -> None:
+    """Faust's option ``--web-port`` replaced the address by the name of the host."""
+    address = "https://views.example:8443"
+    if variable:
+        monkeypatch.setenv("NODE_CANONICAL_URL", address)
+    settings = {} if variable else {"canonical_url": address}
+    app = App("t", topology=passing, datadir=tmp_path, bootstrap_servers="localhost:1", **settings)
+    started(app, web_port=7001)
+    app.web.prepare()
+    assert (app.conf.web_port, app.streams.url) == (7001, address)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_web_server_that_is_switched_off_stays_off(tmp_path: Path, enabled: bool) -> None:
+    """Faust's command ``worker`` switched it on."""
+    app = App("t", topology=passing, datadir=tmp_path, bootstrap_servers="localhost:1", web_enabled=enabled)
+    started(app)
+    assert app.boot_strategy._should_enable_web() is enabled
 
 
 async def test_an_app_without_topology_has_the_guard(

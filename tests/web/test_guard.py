@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from faust.web import View
+from yarl import URL
 
 from streamapp.app import App
 from streamapp.dsl import StreamsBuilder
@@ -204,3 +205,25 @@ async def test_an_app_is_told_the_names_that_it_is_asked_by(serve: Serve, tmp_pa
 def test_wrong_names_are_refused_when_the_app_is_made(names: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="web_allowed_hosts"):
         App("t", topology=nothing, datadir=tmp_path, web_allowed_hosts=names)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tables/t/?key=%ff",
+        "/tables/t/%ff",
+        "/tables/t/%C3%A9%C3",
+        "/tables/t/?prefix=%ed%a0%80&limit=1",
+        "/?%fe=1",
+    ],
+)
+async def test_bytes_that_are_no_text_ask_for_nothing(serve: Serve, path: str) -> None:
+    """The answer was for the key U+FFFD, or for the key "%ff"."""
+    source = FakeSource()
+    source.add_table("t", "key_value", key_value_stores(source, {"\ufffd": 1, "%ff": 2, "é": 3}))
+    client = await serve(source)
+    answer = await client.get(URL(path, encoded=True))
+    assert (answer.status, "not UTF-8" in (await answer.json())["error"]) == (400, True)
+    for key, text in [("%EF%BF%BD", "\ufffd"), ("%25ff", "%ff"), ("%c3%a9", "é")]:
+        for known in (f"/tables/t/{key}", f"/tables/t/?key={key}"):
+            assert (await (await client.get(URL(known, encoded=True))).json())["key"] == text

@@ -44,6 +44,18 @@ async def pair(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 async def get(self, request: Any, key: str) -> Any:
                     return self.json({**request.headers, "key": key, "path": request.path_qs})
 
+            @app.page("/by-query/")
+            class ByQuery(View):  # type: ignore[misc]
+                @app.table_route(table=seen, query_param="key")  # type: ignore[untyped-decorator]
+                async def get(self, request: Any) -> Any:
+                    return self.json({"key": request.query["key"]})
+
+            @app.page("/by-topic/")
+            class ByTopic(View):  # type: ignore[misc]
+                @app.topic_route(topic=app.topic("t"), query_param="key")  # type: ignore[untyped-decorator]
+                async def get(self, request: Any) -> Any:
+                    raise AssertionError("no request has a key")
+
             monkeypatch.setattr(app.router, "key_store", lambda *_: URL(f"{scheme}://127.0.0.1:{ports[1]}"))
             app.web.init_server()
             server = TestServer(app.web.web_app, port=port, scheme=scheme)
@@ -79,3 +91,12 @@ async def test_without_users_a_request_keeps_its_login_and_gets_the_host_of_the_
     heard = await (await ask("/headers/a/", headers={**LOGIN, "Host": "localhost"})).json()
     assert {name: heard[name] for name in LOGIN} == LOGIN
     assert heard["Host"] != "localhost"
+
+
+async def test_a_request_without_the_key_is_refused(pair: Any) -> None:
+    """The answer was 500."""
+    ask = await pair({})
+    assert (await (await ask("/by-query/?key=")).json())["key"] == ""
+    for path in ("/by-query/", "/by-topic/"):
+        answer = await ask(f"{path}?k=1")
+        assert (answer.status, f"{path}?key=KEY" in (await answer.json())["error"]) == (400, True)

@@ -179,6 +179,17 @@ async def test_newest_entries_first(serve: Any, source: FakeSource) -> None:
     assert body["complete"] is True
 
 
+async def test_an_entry_of_the_time_0_is_the_oldest(serve: Any) -> None:
+    """Its window, which ends an hour later, counted in place of the timestamp."""
+    source = FakeSource(partitions=1)
+    hourly = open_empty("hourly", "timestamped_window", retention_ms=24 * HOUR, size_ms=HOUR)
+    hourly.put("JFK", 1, 0, 0)
+    hourly.put("ATL", 2, 0, 5)
+    source.add_table("hourly", "timestamped_window", {0: hourly}, size_ms=HOUR)
+    body = await get(await serve(source), "/tables/hourly/?newest=true")
+    assert [entry["key"] for entry in body["entries"]] == ["ATL", "JFK"]
+
+
 @pytest.mark.parametrize(
     ("query", "starts"),
     [

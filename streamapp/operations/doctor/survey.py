@@ -204,6 +204,15 @@ class Survey:
                 found[name] |= read.intersection(topics_of_agents(self.app))
         return {name: sorted(topics) for name, topics in found.items() if topics}
 
+    @cached_property
+    def missing_inputs(self) -> list[str]:
+        """The missing topics that the topology reads by their names, and that no worker creates."""
+        if self.plan is None:
+            return []
+        read = {topic for sub in self.plan.subtopologies for topic in sub.source_topics}
+        there = self.topics.keys() | self._hidden | self.subject.topics.keys()
+        return sorted(read.union(self.global_topics) - self._internal - there)
+
     def _sources(self, sub: Subtopology) -> set[str]:
         patterns = [source.pattern for source in sub.sources if source.pattern is not None]
         named = {name for name in self.subject.topics if any(each.fullmatch(name) for each in patterns)}

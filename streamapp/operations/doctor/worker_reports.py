@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamapp._base.worker_client import open_worker
-from streamapp.errors import BrokerError
+from streamapp._base.worker_client import open_worker, worker_address
 
 __all__ = ["WorkerReport", "ask_workers"]
 
@@ -27,28 +26,19 @@ class WorkerReport:
 def ask_workers(urls: Iterable[str]) -> list[WorkerReport]:
     """The status of the workers at these addresses, and of the workers that they name.
 
-    Raises `BrokerError` for a URL with a scheme other than http or https.
+    Raises `ConfigError` for a URL that is not the address of a worker.
     """
-    waiting, found = [_address(url) for url in urls], {}
+    waiting, found = [worker_address(url) for url in urls], {}
     while waiting:
         url = waiting.pop(0)
         if url in found:
             continue
         found[url] = report = _ask(url)
         if report.status is not None:
-            waiting += [_address(other) for other in report.status.get("workers", ())]
-            found[_address(report.status.get("url", url))] = report
+            waiting += [worker_address(other) for other in report.status.get("workers", ())]
+            found[worker_address(report.status.get("url", url))] = report
     unique = {id(report): report for report in found.values()}
     return list(unique.values())
-
-
-def _address(url: str) -> str:
-    url = url if "://" in url else f"http://{url}"
-    if not url.startswith(("http://", "https://")):
-        raise BrokerError(
-            f"{url} is not an HTTP address: give a worker's address, such as http://localhost:6066"
-        )
-    return url.rstrip("/")
 
 
 def _ask(url: str) -> WorkerReport:

@@ -12,7 +12,15 @@ from streamapp._base.repetitions import Repetitions
 from streamapp._base.secrets import HIDDEN
 from streamapp.errors import StreamsError
 
-__all__ = ["CLIENT_LOGGER", "DETAIL", "Brief", "Crashes", "hide_secrets", "quieten_clients"]
+__all__ = [
+    "CLIENT_LOGGER",
+    "DETAIL",
+    "Brief",
+    "Crashes",
+    "hide_secrets",
+    "quieten_clients",
+    "quieten_commands",
+]
 
 CLIENT_LOGGER = logging.getLogger("streamapp.kafka")
 """The logger of librdkafka's messages."""
@@ -70,6 +78,8 @@ _NO_TURN_REMEDY = (
     "the thread has had no turn for 3 s, because this machine or the process is too busy. If this line comes again and "
     "again, run fewer processes on this machine, or start more workers on other machines"
 )
+_ENDS = "]: Error: %r"
+"""The end of Faust's line about the exception that ends a command. The next line, of the stop, repeats it."""
 _CRASHED = "Crashed reason=%r"
 _RERAISING = "We experienced a crash! Reraising original exception..."
 _LOGIN = "Sasl"
@@ -113,6 +123,21 @@ class Crashes(logging.Filter):
         if isinstance(reason, BaseException):
             record.exc_info = (type(reason), reason, reason.__traceback__)
         return not isinstance(reason, self._unsaid)
+
+
+class _CommandErrors(logging.Filter):
+    """Leaves one line, without a traceback, about a `StreamsError` that ends a command of Faust."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, StreamsError):
+            return True
+        record.args, record.exc_info = (error,), None
+        ends, record.msg = str(record.msg).endswith(_ENDS), "%s"
+        return ends
+
+
+_COMMAND_ERRORS = _CommandErrors()
 
 
 class _Passing(logging.Filter):
@@ -172,6 +197,11 @@ def quieten_clients() -> None:
     for name in _CHATTY:
         logging.getLogger(name).addFilter(passing)
         logging.getLogger(name).addFilter(repetitions)
+
+
+def quieten_commands() -> None:
+    """Filters the logger of Faust's commands other than ``worker``, such as ``faust send``."""
+    logging.getLogger("mode.worker").addFilter(_COMMAND_ERRORS)
 
 
 def hide_secrets() -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streamapp._base.counted import counted
 from streamapp.broker.certificates import CertificateFiles
-from streamapp.broker.refused import CONSEQUENCES, NO_TOPIC, is_refusal
+from streamapp.broker.refused import CONSEQUENCES, UNKNOWN, is_refusal, remedy_for
 from streamapp.broker.requests import broker_error
 from streamapp.broker.transacting import abandon_transaction, open_transactions
 from streamapp.config import StreamsConfig
@@ -43,10 +43,12 @@ _FULL_SECONDS = 0.01
 _LAST_SECONDS = 2.0
 _ROWS_AT_ONCE = 5_000
 """Between two calls with so many rows, other threads can have the interpreter."""
+_GONE = (*UNKNOWN, KafkaError._UNKNOWN_PARTITION)
 _NO_CHANGELOG = (
-    "The changelog was deleted. Restore the topic; or, to compute the tables anew, stop all workers and run "
-    "`streamapp reset`"
+    "The changelog was deleted, or created anew with fewer partitions. Restore the topic; or, to compute the tables "
+    "anew, stop all workers and run `streamapp reset`"
 )
+"""The remedy for errors of `_GONE`. An empty changelog in place of the deleted one would lack the rows."""
 _OUT_OF_STEP = (
     KafkaError._FATAL,
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -70,7 +72,8 @@ class ChangelogRefused(ProductionError):
     """Brokers refused a change of a store. No handler may skip the change, because a changelog needs every change."""
 
     def __init__(self, store: str, changelog: TopicPartition, refused: ResultRefused) -> None:
-        remedy = _NO_CHANGELOG if refused.remedy is NO_TOPIC else refused.remedy
+        of_gone = [remedy_for(KafkaError(code), changelog.topic) for code in _GONE]
+        remedy = _NO_CHANGELOG if refused.remedy in of_gone else refused.remedy
         super().__init__(
             f"the store {store} has a change that its changelog {changelog} does not take: {refused}. The state must "
             f"have every change, so no exception handler is asked. {remedy}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,14 @@ def test_a_worker_needs_no_topology(folder: Path, monkeypatch: pytest.MonkeyPatc
     refused = CliRunner().invoke(main, ["worker", "appless_consumer"])
     assert "appless_consumer is not a streamapp.App" in refused.output
     assert len(begun) == 1
+
+
+def test_faust_send_without_kafka_says_what_to_do(folder: Path) -> None:
+    """The error was two tracebacks of aiokafka."""
+    (folder / "unheard.py").write_text(
+        "from streamapp import App\napp = App('unheard', bootstrap_servers='localhost:1')\n"
+    )
+    command = [sys.executable, "-m", "faust", "-A", "unheard", "send", "topic", "value"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False), result.stderr
+    assert "Kafka cannot be reached at localhost:1" in result.stderr.splitlines()[-1]

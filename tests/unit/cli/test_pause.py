@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamapp.cli.pause import pause
+from streamapp.errors import ConfigError
 from streamapp.operations.doctor.worker_reports import ask_workers
 
 
@@ -32,6 +33,17 @@ def other_server() -> str:
 def test_an_address_that_is_none() -> None:
     result = CliRunner().invoke(pause, ["not an address"], catch_exceptions=False)
     assert (result.exit_code, "no worker answers at http://not an address" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:6066?workers=this", "http://localhost:6066/#top", "ftp://localhost"]
+)
+def test_a_url_that_is_no_address(url: str) -> None:
+    """The command sent its request to another path, and the error was a bare 405."""
+    result = CliRunner().invoke(pause, [url], catch_exceptions=False)
+    assert (result.exit_code, f"{url} is not the address of a worker" in result.output) == (1, True)
+    with pytest.raises(ConfigError, match="not the address"):
+        ask_workers([url])
 
 
 def test_a_server_that_is_no_worker(other_server: str) -> None:

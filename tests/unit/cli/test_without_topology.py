@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from streamapp import App
 from streamapp.cli import group_offsets, main
-from streamapp.errors import ConfigError
+from streamapp.errors import BrokerError, ConfigError
 from streamapp.operations.offsets.subject import Subject
 
 
@@ -92,7 +92,21 @@ def test_something_else_than_an_app_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_a_copy_names_the_consumers_that_would_repeat_their_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     change = SimpleNamespace(subject=SimpleNamespace(group="shop-2"), moves=(), new_topics=())
     monkeypatch.setattr(group_offsets, "plan_copy", lambda *_: change)
+    monkeypatch.setattr(group_offsets, "reach", lambda client: None)
     monkeypatch.setitem(sys.modules, "shop", SimpleNamespace(app=with_agent("charge")))
     result = CliRunner().invoke(main, ["offsets", "copy", "shop", "shop-2"])
     assert result.exit_code == 0, result.output
     assert "streamapp offsets copy --group shop-charge shop-2-charge --execute" in result.output
+
+
+@pytest.mark.parametrize("command", [["reset", "--to-earliest"], ["copy", "other"]])
+def test_a_command_looks_for_the_cluster_first(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Kafka, these commands were silent for half a minute, and their error did not have the address."""
+
+    def away(client: Any) -> None:
+        raise BrokerError(f"nothing at {client['bootstrap.servers']}")
+
+    monkeypatch.setattr(group_offsets, "reach", away)
+    monkeypatch.setenv("STREAMAPP_BOOTSTRAP_SERVERS", "localhost:1")
+    result = CliRunner().invoke(main, ["offsets", *command, "--group", "shop"])
+    assert (result.exit_code, result.stderr) == (1, "Error: nothing at localhost:1\n")

@@ -245,6 +245,19 @@ def test_changes_of_stores_and_dead_letters_have_nobody_to_ask(monkeypatch: pyte
         outputs.poll()
 
 
+@pytest.mark.parametrize(
+    "code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION]
+)
+def test_nobody_is_told_to_create_an_empty_changelog(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """The error named the command that creates the topic. The next start then refused the empty changelog."""
+    monkeypatch.setattr(producer, "open_sender", Client)
+    changelogs = RecordProducer(CONFIG, {}, "app-1", {"app-counts-changelog": "counts"})
+    changelogs._on_failure(Failure(KafkaError(code), "app-counts-changelog", 3, b"k", b"v", 500))
+    with pytest.raises(ChangelogRefused, match="Restore the topic; .*`streamapp reset`") as found:
+        changelogs.poll()
+    assert "reate" not in str(found.value).replace("created anew", "")
+
+
 @pytest.mark.parametrize("hours", [3, -3])
 def test_a_letter_far_from_the_clock_is_refused_in_the_call_that_sends_it_again(
     monkeypatch: pytest.MonkeyPatch, hours: int

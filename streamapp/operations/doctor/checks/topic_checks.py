@@ -294,3 +294,18 @@ def compacted_stream(survey: Survey) -> Found:
     for topic in survey.of_role("input"):
         if "compact" in topic.policies and topic.name in survey.read_as_streams:
             yield topic.name, _policy(topic)
+
+
+@check(
+    "SA214",
+    "an input topic does not exist",
+    "stalls",
+    reason="The topology reads the topic. So each start of a worker fails, and a running worker ends when somebody "
+    "deletes the topic.",
+    remedy="Correct the name of the topic in the application. Or create the topic: `streamapp topic create TOPIC "
+    "--partitions N`. If the topic was deleted, the offsets of the group belong to the old topic (SA406).",
+    page="worker.md",
+)
+def missing_input(survey: Survey) -> Found:
+    for name in survey.missing_inputs:
+        yield name, "the topic does not exist, and the topology reads the topic"

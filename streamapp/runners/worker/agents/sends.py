@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
-from aiokafka.errors import InvalidTimestampError, MessageSizeTooLargeError
+from aiokafka.errors import InvalidTimestampError, KafkaConnectionError, MessageSizeTooLargeError
 from confluent_kafka import KafkaError
 from confluent_kafka.cimpl import NewTopic
 from faust.app._attached import Attachments
@@ -32,8 +32,9 @@ from streamapp.config import StreamsConfig
 from streamapp.engine.judging import record_at, with_clock
 from streamapp.errors import BrokerError, StreamsError
 from streamapp.records import Headers, OutputRecord
+from streamapp.runners.connection import client_of
 from streamapp.runners.worker.agents.taken_batches import RecordMoved, batch_under_work, witnesses_under_work
-from streamapp.runners.worker.clients import admin_client, find_topics
+from streamapp.runners.worker.clients import admin_client, find_topics, unreachable
 from streamapp.runners.worker.topics import create_topics
 
 __all__ = [
@@ -351,6 +352,14 @@ class AgentProducer(driver.Producer):  # type: ignore[misc]
         """Messages that brokers have not taken yet, each with its topic and the moment of sending."""
         self._sends_letter = asyncio.Lock()
         self._failure: BrokerError | None = None
+
+    async def on_start(self) -> None:
+        """Raises `BrokerError` if no broker answers, for example a command such as ``faust send``."""
+        try:
+            await super().on_start()
+        except KafkaConnectionError as exc:
+            error = KafkaError(KafkaError._TRANSPORT, str(exc))
+            raise unreachable(client_of(self.app.config), error) from exc
 
     def send_soon(self, fut: FutureMessage) -> None:
         message = fut.message
