@@ -32,7 +32,7 @@ from streamapp.serdes.avro_writer import left_out, make_any_writer
 from streamapp.serdes.base import Serde
 from streamapp.serdes.field_path import Misfit, reason
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
-from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
+from streamapp.serdes.models import check_aliases, is_model, maker_of, plain_of, record_shape, shape_of
 from streamapp.serdes.references import check_references, definitions, whole_avro
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
@@ -133,6 +133,7 @@ class AvroSerde(Serde[T]):
         if schema is None:
             if type is None:
                 raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
+            check_aliases(type)
             schema = avro_schema_of(shape_of(type))
         given = schema = _as_json(schema)
         if references:
@@ -292,13 +293,13 @@ class AvroSerde(Serde[T]):
     def _of_model(self, write: Callable[[Any, bytes], bytes]) -> Callable[[Any, bytes], bytes]:
         if self._model is None:
             return write
-        return lambda value, header: write(plain_of(value), header)
+        return lambda value, header: write(plain_of(value, computed=False), header)
 
     def _plain(self, value: Any) -> Any:
         if self._struct is None:
             if self._model is None:
                 return value
-            value = plain_of(value)  # still with the members of enums
+            value = plain_of(value, computed=False)  # still with the members of enums
         elif self._limited:
             check_limits(value, self._struct)
         if not self._omits:

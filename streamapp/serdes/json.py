@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.json_types import doubtful, fits, has_other_keys, unmade
-from streamapp.serdes.types import excerpt, is_exact, is_immutable, record_fields
+from streamapp.serdes.types import check_defaults, excerpt, is_exact, is_immutable, record_fields
 
 __all__ = ["JsonSerde"]
 
@@ -71,6 +72,8 @@ class JsonSerde(Serde[T]):
             self.exact: builtins.type | None = type if type is not None and is_exact(type) else None
         except TypeError as error:
             raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
+        if type is not None:
+            check_defaults(mi.type_info(type))
         if type is not None and (cls := unmade(type)) is not None:
             inside = "" if cls is type else f", because of {cls!r} inside it"
             raise ConfigError(

@@ -16,7 +16,15 @@ from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.json import JsonSerde
 from streamapp.serdes.json_schema_paths import MOST_PATHS, most_paths
-from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, shape_of
+from streamapp.serdes.models import (
+    check_aliases,
+    from_json,
+    is_model,
+    is_pydantic,
+    plain_of,
+    shape_of,
+    writes_aliases,
+)
 from streamapp.serdes.references import check_references, definitions
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
@@ -79,7 +87,7 @@ class JsonSchemaSerde(Serde[T]):
     ) -> None:
         if schema is None and type is None:
             raise ConfigError("JsonSchemaSerde needs a schema, or a type that the schema follows from")
-        self.schema: Any = _derived(type) if schema is None else _as_json(schema)
+        self.schema: Any = _as_json(_derived(type) if schema is None else schema)
         self.type: Any = type
         self.validate: bool = validate
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
@@ -193,18 +201,16 @@ class _ModelJson(Serde[Any]):
     persistent_name = "ModelJson"
 
     def __init__(self, model: Any) -> None:
-        self._model, make = model, maker_of(model)
-        read = (
-            model.model_validate_json if is_pydantic(model) else lambda data: make(msgspec.json.decode(data))
-        )
-        self.deserialize = read
+        self._model = model
+        self._by_alias = is_pydantic(model) and writes_aliases(model)
+        self.deserialize = from_json(model)
 
     def serialize(self, value: Any) -> bytes:
         if not isinstance(value, self._model):
             raise SerializationError(f"expected {self._model.__name__}, got {excerpt(value)}")
         try:
             if is_pydantic(self._model):
-                text: str = value.model_dump_json()
+                text: str = value.model_dump_json(by_alias=self._by_alias)
                 return text.encode()
             return msgspec.json.encode(plain_of(value), order="deterministic")
         except (TypeError, ValueError, RecursionError) as error:
@@ -218,7 +224,9 @@ def _rebuilt(schema: Any, type_: Any, validate: bool, registered: dict[str, Any]
 def _derived(type_: Any) -> Any:
     try:
         if is_pydantic(type_):
-            return type_.model_json_schema()
+            by_alias = writes_aliases(type_)
+            check_aliases(type_, by_alias)
+            return type_.model_json_schema(by_alias=by_alias)
         type_ = shape_of(type_)
         (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
     except (TypeError, ValueError, RecursionError) as error:

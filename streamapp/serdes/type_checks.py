@@ -13,9 +13,9 @@ from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
 from streamapp.serdes.avro_schema import parse
-from streamapp.serdes.models import is_pydantic, shape_of
+from streamapp.serdes.models import aliases_of, is_pydantic, shape_of
 from streamapp.serdes.schema_kinds import Kind, Place, avro_place, json_place, message_place
-from streamapp.serdes.types import bare, members
+from streamapp.serdes.types import bare, check_defaults, members
 
 __all__ = ["check_avro", "check_json", "check_message"]
 
@@ -122,6 +122,7 @@ def _check(
         info = mi.type_info(shape_of(type_))
     except (ConfigError, TypeError, ValueError, AttributeError, NameError, RecursionError):
         return  # a type without known fields
+    check_defaults(info)
     lax = models_convert and is_pydantic(type_)
     _Comparison(takes, lax).compare(info, place, getattr(type_, "__name__", "the type"))
 
@@ -185,11 +186,16 @@ class _Comparison:
                 return
             self._seen.add((info.cls, kind.key))
         there = kind.fields() if kind.fields is not None else {}
+        names = {
+            field.name: next(
+                (name for name in (field.encode_name, *aliases_of(info.cls, field.name)) if name in there),
+                None,
+            )
+            for field in info.fields
+        }
         if kind.closed and (
             missing := [
-                field.encode_name
-                for field in info.fields
-                if field.required and field.encode_name not in there
+                field.encode_name for field in info.fields if field.required and names[field.name] is None
             ]
         ):
             raise ConfigError(
@@ -197,8 +203,8 @@ class _Comparison:
                 "Give them defaults"
             )
         for field in info.fields:
-            if field.encode_name in there:
-                self.compare(field.type, there[field.encode_name], f"{path}.{field.encode_name}")
+            if (name := names[field.name]) is not None:
+                self.compare(field.type, there[name], f"{path}.{field.encode_name}")
             elif kind.name == "map" and kind.item is not None:
                 self.compare(field.type, kind.item(), f"{path}.{field.encode_name}")
 
