@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urljoin
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
@@ -15,6 +16,7 @@ from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
 from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.json_changes import json_misfit
 from streamapp.serdes.json_schema_paths import MOST_PATHS, most_paths
 from streamapp.serdes.models import (
     check_aliases,
@@ -22,6 +24,7 @@ from streamapp.serdes.models import (
     is_model,
     is_pydantic,
     plain_of,
+    record_shape,
     shape_of,
     writes_aliases,
 )
@@ -29,7 +32,7 @@ from streamapp.serdes.references import check_references, definitions
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_json
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import excerpt, omits_fields
 
 __all__ = ["JsonSchemaSerde"]
 
@@ -171,8 +174,20 @@ class JsonSchemaSerde(Serde[T]):
         if schema != self.schema and self.validate:
             with self.registered.usable():
                 self._check_written = _validator(schema, self._referenced)
+                self._check_writable(schema)
         self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
+
+    def _check_writable(self, pinned: Any) -> None:
+        """Raises `ConfigError` if the schema ``pinned`` allows no object of the type."""
+        if pinned is False:
+            raise ConfigError("it allows no value")
+        shape = record_shape(self.type)
+        if shape is None or omits_fields(mi.type_info(shape)) or not isinstance(pinned, dict):
+            return
+        misfit = json_misfit(self.schema, pinned, formats=False)
+        if misfit is not None and misfit.always:
+            raise ConfigError(f"it fits no {self.type.__name__}: {misfit.why}")
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
         frame = data[: frame_end(data)]

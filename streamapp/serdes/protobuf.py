@@ -233,7 +233,13 @@ class ProtobufSerde(Serde[T]):
         try:
             return ParseDict(given, self.message())
         except ParseError:  # the mapping takes NaN and infinity as text only
+            pass
+        try:
             return ParseDict(named_floats(self.message.DESCRIPTOR, given), self.message())
+        except ParseError as error:
+            # The mapping takes the last characters of a time without a time zone for its zone.
+            more = "; a Timestamp takes a time with a time zone" if "time data" in str(error) else ""
+            raise ParseError(f"{error}{more}") from error
 
     def _typed(self, message: Any) -> Any:
         if self._copier is not None:

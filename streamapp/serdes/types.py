@@ -32,6 +32,7 @@ __all__ = [
     "is_immutable",
     "members",
     "omits_defaults",
+    "omits_fields",
     "parts_of",
     "record_fields",
     "required_fields",
@@ -166,6 +167,15 @@ def omits_defaults(info: mi.Type) -> bool:
     return any(
         isinstance(part, mi.StructType) and class_of(part).__struct_config__.omit_defaults
         for part in parts_of(info)
+    )
+
+
+def omits_fields(info: mi.Type) -> bool:
+    """True if JSON of the type may lack fields: because of ``omit_defaults=True``, or of ``UNSET`` as a default."""
+    return omits_defaults(info) or any(
+        getattr(field, "default", None) is msgspec.UNSET
+        for part in parts_of(info)
+        for field in getattr(part, "fields", ())
     )
 
 
