@@ -15,7 +15,7 @@ from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
-from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.json import JsonSerde, encoder_of
 from streamapp.serdes.json_changes import json_misfit
 from streamapp.serdes.json_schema_paths import MOST_PATHS, most_paths
 from streamapp.serdes.models import (
@@ -218,6 +218,7 @@ class _ModelJson(Serde[Any]):
     def __init__(self, model: Any) -> None:
         self._model = model
         self._by_alias = is_pydantic(model) and writes_aliases(model)
+        self._encode = encoder_of(record_shape(model))
         self.deserialize = from_json(model)
 
     def serialize(self, value: Any) -> bytes:
@@ -227,7 +228,7 @@ class _ModelJson(Serde[Any]):
             if is_pydantic(self._model):
                 text: str = value.model_dump_json(by_alias=self._by_alias)
                 return text.encode()
-            return msgspec.json.encode(plain_of(value), order="deterministic")
+            return self._encode(plain_of(value))
         except (TypeError, ValueError, RecursionError) as error:
             raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
 
@@ -244,7 +245,7 @@ def _derived(type_: Any) -> Any:
             return type_.model_json_schema(by_alias=by_alias)
         type_ = shape_of(type_)
         (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # pydantic raises a RuntimeError
         raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error
     name = schema.get("$ref", "").rpartition("/")[2]
     if name in parts:  # other languages write a record at the top, not a $ref

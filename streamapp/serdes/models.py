@@ -173,7 +173,7 @@ def _record_maker(record: Any) -> Callable[[Any], Any]:
     names = record_fields(shape) or {}
 
     def make(data: Any) -> Any:
-        typed = msgspec.convert(data, shape)
+        typed = msgspec.convert(data, shape, str_keys=True)
         given = {
             name: _with_records(getattr(typed, attribute))
             for name, attribute in names.items()

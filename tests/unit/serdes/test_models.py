@@ -476,3 +476,24 @@ def test_generic_types_tuples_and_attrs(type_: Any, value: Any) -> None:
     serdes: list[Serde[Any]] = [AvroSerde(type=type_), JsonSchemaSerde(type=type_), ProtobufSerde(type=type_)]
     for serde in (*serdes, JsonSerde(type_)):
         assert round_trip(serde, value) == value
+
+
+class Counts(faust.Record):
+    by_number: dict[int, str]
+
+
+def test_a_record_with_keys_that_are_no_text() -> None:
+    """A JsonSchemaSerde refused each value."""
+    value = Counts(by_number={1: "a"})
+    assert round_trip(JsonSchemaSerde(type=Counts), value).by_number == {1: "a"}
+
+
+class Raw(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    raw: bytearray
+
+
+def test_a_model_without_a_json_schema() -> None:
+    """An error of pydantic's reached the application."""
+    with pytest.raises(ConfigError, match="no JSON Schema follows from"):
+        JsonSchemaSerde(type=Raw)
