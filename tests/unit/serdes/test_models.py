@@ -373,6 +373,10 @@ class HasSwapped(pydantic.BaseModel):
     inside: list[Swapped] = []
 
 
+class Cups(pydantic.BaseModel):
+    cup: str = pydantic.Field("", alias="name")
+
+
 class TwoNames(faust.Record):
     a: int = IntegerField(input_name="in", output_name="out")
 
@@ -385,6 +389,10 @@ class TwoNames(faust.Record):
         (lambda: JsonSchemaSerde(type=HasSwapped), "Swapped.a has the alias 'b'"),
         (lambda: JsonSchemaSerde(type=OneWay), "OneWay.a is written as 'S'"),
         (lambda: AvroSerde(type=TwoNames), "TwoNames.a is written as 'out', and read as 'in'"),
+        (
+            lambda: ProtobufSerde(shop.Item, type=Cups),
+            "Cups.cup has the alias 'name', and the schema has a field",
+        ),
         (lambda: JsonSerde(InField), "InField.items is a Field"),
         (lambda: ProtobufSerde(type=InField), "InField.items is a Field"),
     ],
