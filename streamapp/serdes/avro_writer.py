@@ -560,6 +560,8 @@ def _of_day(micros: int) -> Callable[[Any], Any]:
             if isinstance(value, int) and not 0 <= value * micros < _DAY:
                 raise ValueError(f"{value} is no time of a day")
             return value
+        if value.tzinfo is not None:
+            raise ValueError(f"{value!r} has a time zone, which times in Avro do not have")
         return (
             (value.hour * 60 + value.minute) * 60_000_000 + value.second * 1_000_000 + value.microsecond
         ) // micros
