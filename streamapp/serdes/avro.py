@@ -28,11 +28,11 @@ from streamapp.serdes.avro_schema import (
     unnulled,
 )
 from streamapp.serdes.avro_types import avro_schema_of
-from streamapp.serdes.avro_writer import left_out, make_any_writer
+from streamapp.serdes.avro_writer import left_out, make_any_writer, unwritable
 from streamapp.serdes.base import Serde
 from streamapp.serdes.field_path import Misfit, reason
 from streamapp.serdes.framing import GUID_BYTES, ID_BYTES, frame_end
-from streamapp.serdes.models import is_model, maker_of, plain_of, record_shape, shape_of
+from streamapp.serdes.models import check_aliases, is_model, maker_of, plain_of, record_shape, shape_of
 from streamapp.serdes.references import check_references, definitions, whole_avro
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
@@ -48,6 +48,7 @@ from streamapp.serdes.types import (
     is_exact,
     is_immutable,
     omits_defaults,
+    parts_of,
     record_fields,
     required_fields,
     takes_all_fields,
@@ -133,6 +134,7 @@ class AvroSerde(Serde[T]):
         if schema is None:
             if type is None:
                 raise ConfigError("AvroSerde needs a schema, or a type that the schema follows from")
+            check_aliases(type)
             schema = avro_schema_of(shape_of(type))
         given = schema = _as_json(schema)
         if references:
@@ -253,6 +255,7 @@ class AvroSerde(Serde[T]):
             with self.registered.usable():
                 pinned = _parsed(schema, self._ints)
                 self._check_units(pinned.root)
+                self._check_writable(pinned)
                 self._write_any = make_any_writer(pinned, self._parsed)
                 self._write = self._writer(
                     _without_logical(schema, self._ints), left_out(pinned.root, self._parsed, True)
@@ -274,6 +277,19 @@ class AvroSerde(Serde[T]):
                     f"{self.subject}: declare {name} as a datetime or time, which the serde converts"
                 )
 
+    def _check_writable(self, pinned: Parsed) -> None:
+        """Raises `ConfigError` if the schema ``pinned`` fits no object of the type."""
+        shape = record_shape(self.type)
+        if shape is None:  # a dict may have fields that the serde's own schema lacks
+            return
+        names = {
+            field.encode_name
+            for part in parts_of(mi.type_info(shape))
+            for field in getattr(part, "fields", ())
+        }
+        if (why := unwritable(pinned, self._parsed, names)) is not None:
+            raise ConfigError(f"it fits no {self.type.__name__}: {why}")
+
     def _writer(self, schema: Any, left_out: Collection[str] = ()) -> Callable[[Any, bytes], bytes]:
         """A function from values and headers to bytes. ``left_out`` are fields that only the serde's own schema has."""
         if is_flat(schema) and self._attributes is not None and self._types is not None:
@@ -292,13 +308,13 @@ class AvroSerde(Serde[T]):
     def _of_model(self, write: Callable[[Any, bytes], bytes]) -> Callable[[Any, bytes], bytes]:
         if self._model is None:
             return write
-        return lambda value, header: write(plain_of(value), header)
+        return lambda value, header: write(plain_of(value, computed=False), header)
 
     def _plain(self, value: Any) -> Any:
         if self._struct is None:
             if self._model is None:
                 return value
-            value = plain_of(value)  # still with the members of enums
+            value = plain_of(value, computed=False)  # still with the members of enums
         elif self._limited:
             check_limits(value, self._struct)
         if not self._omits:

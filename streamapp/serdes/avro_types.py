@@ -97,7 +97,7 @@ class _Types:
             schema = self.schema(field.type, f"{cls.__name__}.{field.name}")
             each = {"name": field.encode_name, "type": schema}
             default = field.default
-            if default is NODEFAULT and field.default_factory in (list, dict):
+            if default is NODEFAULT and field.default_factory in (list, dict, tuple):
                 default = field.default_factory()
             if isinstance(schema, list) and default not in (None, NODEFAULT):
                 each["type"] = [*reversed(schema)]  # Avro takes a default for the first branch
@@ -112,6 +112,10 @@ def _default(value: Any, where: str) -> Any:
         return value.value
     if isinstance(value, bytes):
         return value.decode("latin-1")  # as Avro writes the defaults of bytes
-    if value is None or isinstance(value, bool | int | float | str | list | dict):
+    if isinstance(value, list | tuple):
+        return [_default(item, where) for item in value]
+    if isinstance(value, dict):
+        return {name: _default(item, where) for name, item in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ConfigError(f"the default of {where} has no form in an Avro schema: give the serde a schema")

@@ -13,7 +13,7 @@ refuses a value that contains itself.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -46,7 +46,7 @@ from streamapp.serdes.avro_schema import (
 from streamapp.serdes.field_path import Misfit, item_part, key_part, reason
 from streamapp.serdes.types import excerpt
 
-__all__ = ["left_out", "make_any_writer"]
+__all__ = ["left_out", "make_any_writer", "unwritable"]
 
 Put = Callable[[bytes], None]
 Write = Callable[[Any, Put, int, "Tried"], None]
@@ -60,6 +60,19 @@ _MILLI, _MICRO = timedelta(milliseconds=1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
 """The microseconds of a day."""
 _NOTHING = object()
+_SAMPLES: dict[str, Any] = {
+    "null": None,
+    "boolean": True,
+    **dict.fromkeys(("string", "enum"), ""),
+    **dict.fromkeys(("bytes", "fixed"), b""),
+    "uuid": UUID(int=0),
+    "decimal": Decimal(0),
+    "date": date(1970, 1, 1),
+    **dict.fromkeys(("time-millis", "time-micros"), time()),
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), EPOCH),
+    **dict.fromkeys(("local-timestamp-millis", "local-timestamp-micros"), _LOCAL),
+}
+"""A value of each kind of Avro; the number 0 for all other kinds."""
 _MOST_WHY = 300
 """The most characters of a reason that an error of a union quotes."""
 
@@ -106,6 +119,72 @@ def left_out(schema: Any, own: Parsed, root: bool = False) -> frozenset[str]:
         for field in record["fields"]
         if names.isdisjoint({field["name"], *(field.get("aliases") or ())})
     )
+
+
+def unwritable(schema: Parsed, own: Parsed, attributes: Collection[str]) -> str | None:
+    """The reason why ``schema`` fits no object of a type with the schema ``own``; None if the schemas tell none.
+
+    ``attributes`` are names of fields that objects may have although ``own`` lacks them.
+
+    >>> from streamapp.serdes.avro_schema import parse
+    >>> own, other = ({"type": "record", "name": "R", "fields": [{"name": "a", "type": t}]} for t in ("int", "string"))
+    >>> unwritable(parse(other), parse(own), ()), unwritable(parse(own), parse(own), ())
+    ('a is int, and the version has string there', None)
+    """
+    seen: set[tuple[int, int]] = set()
+
+    def compare(there: Any, here: Any, path: str) -> str | None:
+        there, here = schema.follow(there), own.follow(here)
+        kinds = kind_of(there), kind_of(here)
+        if kinds[1] == "union" or kinds[0] == "union":
+            pairs = [
+                (one, other)
+                for one in (there if kinds[0] == "union" else [there])
+                for other in (here if kinds[1] == "union" else [here])
+            ]
+            found = [compare(one, other, path) for one, other in pairs]
+            return None if None in found else found[-1]
+        if kinds == ("record", "record"):
+            pair = id(there), id(here)
+            if pair in seen:  # a type that contains itself
+                return None
+            seen.add(pair)
+            return in_fields(there, here, path)
+        if kinds[0] in _CONTAINERS or kinds[1] in _CONTAINERS:
+            unlike = kinds[0] != kinds[1] and set(kinds) != {"record", "map"}
+        else:
+            unlike = not _takes(kinds[0], there, _SAMPLES.get(kinds[1], 0))
+        return (
+            f"{path or 'the value'} is {kinds[1]}, and the version has {kinds[0]} there" if unlike else None
+        )
+
+    def in_fields(there: Any, here: Any, path: str) -> str | None:
+        fields = {field["name"]: field for field in here["fields"]}
+        names = {field["name"] for field in there["fields"]}
+        for field in there["fields"]:
+            name = f"{path}.{field['name']}" if path else field["name"]
+            if field["name"] not in fields:
+                if "default" not in field and field["name"] not in attributes:
+                    return f"the version needs the field {name}"
+            elif (why := compare(field["type"], fields[field["name"]]["type"], name)) is not None:
+                return why
+        for name, field in fields.items():
+            if name not in names and not names.isdisjoint(field.get("aliases") or ()):
+                return f"{f'{path}.' if path else ''}{name} has another name in the version"
+        return None
+
+    return compare(schema.root, own.root, "")
+
+
+def _takes(kind: str, schema: Any, sample: Any) -> bool:
+    """True if the type takes some values of the sample's class."""
+    try:
+        _encoder(kind, schema)(sample)
+    except (TypeError, AttributeError):
+        return False
+    except _FAILED:
+        pass
+    return True
 
 
 class _Compiler:
@@ -481,6 +560,8 @@ def _of_day(micros: int) -> Callable[[Any], Any]:
             if isinstance(value, int) and not 0 <= value * micros < _DAY:
                 raise ValueError(f"{value} is no time of a day")
             return value
+        if value.tzinfo is not None:
+            raise ValueError(f"{value!r} has a time zone, which times in Avro do not have")
         return (
             (value.hour * 60 + value.minute) * 60_000_000 + value.second * 1_000_000 + value.microsecond
         ) // micros

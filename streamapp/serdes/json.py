@@ -8,13 +8,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.json_types import doubtful, fits, has_other_keys, unmade
-from streamapp.serdes.types import excerpt, is_exact, is_immutable, record_fields
+from streamapp.serdes.types import check_defaults, excerpt, is_exact, is_immutable, record_fields
 
-__all__ = ["JsonSerde"]
+__all__ = ["JsonSerde", "encoder_of"]
 
 T = TypeVar("T")
 
@@ -31,6 +32,11 @@ def _encode_keys(value: Any) -> bytes:
     if data.count(b'":') != msgspec.json.encode(value).count(b'":'):  # each key ends with this mark
         raise ValueError("two keys of a dict have the same text")
     return data
+
+
+def encoder_of(type_: Any) -> Callable[[Any], bytes]:
+    """The function that writes values of a type as JSON; ``None`` stands for values without a type."""
+    return _encode_keys if type_ is not None and has_other_keys(type_) else _ENCODER.encode
 
 
 class JsonSerde(Serde[T]):
@@ -71,6 +77,8 @@ class JsonSerde(Serde[T]):
             self.exact: builtins.type | None = type if type is not None and is_exact(type) else None
         except TypeError as error:
             raise ConfigError(f"JSON cannot be read into {type!r}: {error}") from error
+        if type is not None:
+            check_defaults(mi.type_info(type))
         if type is not None and (cls := unmade(type)) is not None:
             inside = "" if cls is type else f", because of {cls!r} inside it"
             raise ConfigError(
@@ -78,7 +86,7 @@ class JsonSerde(Serde[T]):
             )
         self._class = type if record_fields(type) is not None else object
         self._fits = fits(type) if type is not None and self._class is object else None
-        self._encode = _encode_keys if type is not None and has_other_keys(type) else _ENCODER.encode
+        self._encode = encoder_of(type)
         self._doubtful = None if type is None else doubtful(type)
         named = isinstance(type, builtins.type)
         self._name: str = "JSON" if type is None else type.__name__ if named else str(type)

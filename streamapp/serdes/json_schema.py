@@ -8,20 +8,31 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urljoin
 
 import msgspec
+from msgspec import inspect as mi
 
 from streamapp._base.counted import counted
 from streamapp._base.extras import require_schemas
 from streamapp.errors import ConfigError, SerializationError, StreamsError
 from streamapp.serdes.base import Serde
 from streamapp.serdes.framing import GUID_BYTES, frame_end
-from streamapp.serdes.json import JsonSerde
+from streamapp.serdes.json import JsonSerde, encoder_of
+from streamapp.serdes.json_changes import json_misfit
 from streamapp.serdes.json_schema_paths import MOST_PATHS, most_paths
-from streamapp.serdes.models import is_model, is_pydantic, maker_of, plain_of, shape_of
+from streamapp.serdes.models import (
+    check_aliases,
+    from_json,
+    is_model,
+    is_pydantic,
+    plain_of,
+    record_shape,
+    shape_of,
+    writes_aliases,
+)
 from streamapp.serdes.references import check_references, definitions
 from streamapp.serdes.registered import Registered, SchemaIdIn, SubjectStrategy
 from streamapp.serdes.schema_registry import Schema, SchemaReference, SchemaRegistry
 from streamapp.serdes.type_checks import check_json
-from streamapp.serdes.types import excerpt
+from streamapp.serdes.types import excerpt, omits_fields
 
 __all__ = ["JsonSchemaSerde"]
 
@@ -79,7 +90,7 @@ class JsonSchemaSerde(Serde[T]):
     ) -> None:
         if schema is None and type is None:
             raise ConfigError("JsonSchemaSerde needs a schema, or a type that the schema follows from")
-        self.schema: Any = _derived(type) if schema is None else _as_json(schema)
+        self.schema: Any = _as_json(_derived(type) if schema is None else schema)
         self.type: Any = type
         self.validate: bool = validate
         title = self.schema.get("title") if isinstance(self.schema, dict) else None
@@ -163,8 +174,20 @@ class JsonSchemaSerde(Serde[T]):
         if schema != self.schema and self.validate:
             with self.registered.usable():
                 self._check_written = _validator(schema, self._referenced)
+                self._check_writable(schema)
         self._header = header  # comes last: a schema that is refused must be refused for the next value, too
         return self._header
+
+    def _check_writable(self, pinned: Any) -> None:
+        """Raises `ConfigError` if the schema ``pinned`` allows no object of the type."""
+        if pinned is False:
+            raise ConfigError("it allows no value")
+        shape = record_shape(self.type)
+        if shape is None or omits_fields(mi.type_info(shape)) or not isinstance(pinned, dict):
+            return
+        misfit = json_misfit(self.schema, pinned, formats=False)
+        if misfit is not None and misfit.always:
+            raise ConfigError(f"it fits no {self.type.__name__}: {misfit.why}")
 
     def _unreadable(self, data: bytes, error: Exception) -> SerializationError:
         frame = data[: frame_end(data)]
@@ -193,20 +216,19 @@ class _ModelJson(Serde[Any]):
     persistent_name = "ModelJson"
 
     def __init__(self, model: Any) -> None:
-        self._model, make = model, maker_of(model)
-        read = (
-            model.model_validate_json if is_pydantic(model) else lambda data: make(msgspec.json.decode(data))
-        )
-        self.deserialize = read
+        self._model = model
+        self._by_alias = is_pydantic(model) and writes_aliases(model)
+        self._encode = encoder_of(record_shape(model))
+        self.deserialize = from_json(model)
 
     def serialize(self, value: Any) -> bytes:
         if not isinstance(value, self._model):
             raise SerializationError(f"expected {self._model.__name__}, got {excerpt(value)}")
         try:
             if is_pydantic(self._model):
-                text: str = value.model_dump_json()
+                text: str = value.model_dump_json(by_alias=self._by_alias)
                 return text.encode()
-            return msgspec.json.encode(plain_of(value), order="deterministic")
+            return self._encode(plain_of(value))
         except (TypeError, ValueError, RecursionError) as error:
             raise SerializationError(f"cannot write {excerpt(value)} as JSON: {error}") from error
 
@@ -218,10 +240,12 @@ def _rebuilt(schema: Any, type_: Any, validate: bool, registered: dict[str, Any]
 def _derived(type_: Any) -> Any:
     try:
         if is_pydantic(type_):
-            return type_.model_json_schema()
+            by_alias = writes_aliases(type_)
+            check_aliases(type_, by_alias)
+            return type_.model_json_schema(by_alias=by_alias)
         type_ = shape_of(type_)
         (schema,), parts = msgspec.json.schema_components([type_], ref_template="#/$defs/{name}")
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # pydantic raises a RuntimeError
         raise ConfigError(f"no JSON Schema follows from {type_!r}: {error}") from error
     name = schema.get("$ref", "").rpartition("/")[2]
     if name in parts:  # other languages write a record at the top, not a $ref

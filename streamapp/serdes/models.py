@@ -6,6 +6,7 @@ The module does not import pydantic or Faust, but recognizes their classes by at
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import types
 import typing
@@ -20,8 +21,11 @@ from streamapp.errors import ConfigError
 from streamapp.serdes.types import record_fields
 
 __all__ = [
+    "aliases_of",
     "as_struct",
     "builder_of",
+    "check_aliases",
+    "from_json",
     "is_model",
     "is_pydantic",
     "maker_of",
@@ -29,6 +33,7 @@ __all__ = [
     "plain_of",
     "record_shape",
     "shape_of",
+    "writes_aliases",
 ]
 
 
@@ -45,9 +50,18 @@ def _is_faust(type_: Any) -> bool:
     return isinstance(type_, type) and hasattr(type_, "from_data") and hasattr(type_, "asdict")
 
 
-def plain_of(value: Any) -> Any:
+def writes_aliases(model: Any) -> bool:
+    """True if the JSON of a pydantic model has the aliases of fields in place of their names."""
+    return bool(model.model_config.get("serialize_by_alias"))
+
+
+def plain_of(value: Any, computed: bool = True) -> Any:
     """A Protobuf message, or an object of a pydantic model or Faust Record, as a dict; also the Records inside. Every
-    other value stays as it is."""
+    other value stays as it is.
+
+    The dict of a model has the names of fields, and not their aliases. ``computed=False`` leaves out the properties
+    that a model computes.
+    """
     kind = type(value)
     if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "SerializeToString"):
         from google.protobuf.json_format import MessageToDict
@@ -56,7 +70,7 @@ def plain_of(value: Any) -> Any:
             value, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
     if is_pydantic(kind):
-        return value.model_dump()
+        return value.model_dump(by_alias=False, round_trip=not computed)
     return _without_records(value.asdict()) if _is_faust(kind) else value
 
 
@@ -76,8 +90,79 @@ def maker_of(model: Any) -> Callable[[Any], Any]:
 
 def builder_of(model: Any) -> Callable[[Any], Any]:
     """As `maker_of`, from a dict whose values have the types of the fields already."""
-    made: Callable[[Any], Any] = model.model_validate if is_pydantic(model) else model.from_data
+    made: Callable[[Any], Any] = _by_names(model.model_validate) if is_pydantic(model) else model.from_data
     return made
+
+
+def from_json(model: Any) -> Callable[[bytes], Any]:
+    """The function that makes an object of a pydantic model or Faust Record from JSON."""
+    if is_pydantic(model):
+        return _by_names(model.model_validate_json)
+    make = maker_of(model)
+    return lambda data: make(msgspec.json.decode(data))
+
+
+def _by_names(validate: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function of pydantic that makes an object, so that it takes the names of fields as well as their aliases.
+
+    By default, pydantic takes only the alias, and passes over the name, under which serdes write the field.
+    """
+    return functools.partial(validate, by_name=True) if _has_by_name(validate) else validate
+
+
+def _has_by_name(validate: Callable[..., Any]) -> bool:
+    return "by_name" in inspect.signature(validate).parameters  # since pydantic 2.11
+
+
+def check_aliases(model: Any, by_alias: bool = False) -> None:
+    """Raises `ConfigError` if data that follow from a pydantic model cannot be read back because of an alias, also one
+    of a model inside. The data have the names of fields, or with ``by_alias`` the aliases."""
+    for each in _models_in(model, {}):
+        by_name = _has_by_name(each.model_validate) or each.model_config.get("populate_by_name")
+        for name, field in each.model_fields.items():
+            read = _aliases_of(field)
+            if by_alias:
+                written = field.serialization_alias or name
+                why = (
+                    ""
+                    if written in read or written == name
+                    else f"is written as {written!r}, and not read under it"
+                )
+            elif taken := sorted(read & each.model_fields.keys() - {name}):
+                why = f"has the alias {taken[0]!r}, which is the name of another field"
+            else:
+                why = (
+                    "has an alias, which needs populate_by_name=True before pydantic 2.11"
+                    if read and not by_name
+                    else ""
+                )
+            if why:
+                raise ConfigError(f"{each.__name__}.{name} {why}: no serde could read its own bytes")
+
+
+def aliases_of(struct: Any, name: str) -> set[str]:
+    """The aliases of a field of a pydantic model, from which `shape_of` has made a Struct; none for all other types."""
+    model = model_of(struct)
+    return _aliases_of(model.model_fields[name]) if model is not None and is_pydantic(model) else set()
+
+
+def _aliases_of(field: Any) -> set[str]:
+    """The names, other than its own, under which pydantic looks for a field."""
+    given = field.validation_alias
+    choices = getattr(given, "choices", [given])
+    found = (each if isinstance(each, str) else getattr(each, "path", [None])[0] for each in choices)
+    return {each for each in found if isinstance(each, str)}
+
+
+def _models_in(annotation: Any, known: dict[Any, None]) -> dict[Any, None]:
+    """The pydantic models of an annotation, and the models inside them."""
+    if is_pydantic(annotation) and annotation not in known:
+        known[annotation] = None
+        for field in annotation.model_fields.values():
+            _models_in(field.annotation, known)
+    for each in typing.get_args(annotation):
+        _models_in(each, known)
+    return known
 
 
 def _record_maker(record: Any) -> Callable[[Any], Any]:
@@ -85,11 +170,15 @@ def _record_maker(record: Any) -> Callable[[Any], Any]:
     shape = record_shape(record)
     if shape is None:
         return builder_of(record)
-    names = record_fields(shape) or ()
+    names = record_fields(shape) or {}
 
     def make(data: Any) -> Any:
-        typed = msgspec.convert(data, shape)
-        given = {name: _with_records(getattr(typed, name)) for name in names if name in data}
+        typed = msgspec.convert(data, shape, str_keys=True)
+        given = {
+            name: _with_records(getattr(typed, attribute))
+            for name, attribute in names.items()
+            if name in data
+        }
         return record.from_data({**data, **given})
 
     return make
@@ -106,7 +195,8 @@ def _with_records(value: Any) -> Any:
     record = model_of(type(value))
     if record is None:
         return value
-    return record.from_data({name: _with_records(getattr(value, name)) for name in value.__struct_fields__})
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    return record.from_data({name: _with_records(getattr(value, attribute)) for name, attribute in names})
 
 
 def as_struct(model: Any) -> Any:
@@ -116,34 +206,55 @@ def as_struct(model: Any) -> Any:
     Faust does.
     """
     if is_pydantic(model):
+        if getattr(model, "__pydantic_root_model__", False):
+            raise ConfigError(
+                f"{model.__name__} is a RootModel, which has no fields: take the type inside it"
+            )
         fields = [
             (name, _replaced(each.annotation))
             if each.is_required()
-            else (name, _replaced(each.annotation), _kept(each.get_default(call_default_factory=True)))
+            else (name, _replaced(each.annotation), _pydantic_default(each, f"{model.__name__}.{name}"))
             for name, each in model.model_fields.items()
         ]
     else:
         defaults = model._options.defaults
-        fields = [
-            (name, _replaced(kind | None if defaults.get(name, 0) is None else kind), _kept(defaults[name]))
-            if name in defaults
-            else (name, _replaced(kind))
-            for name, kind in model._options.fields.items()
-        ]
+        fields = []
+        for name, kind in model._options.fields.items():
+            there = model._options.descriptors[name]
+            if there.input_name != there.output_name:
+                raise ConfigError(
+                    f"{model.__name__}.{name} is written as {there.output_name!r}, and read as {there.input_name!r}: "
+                    "give it one name for both directions"
+                )
+            default = defaults.get(name, msgspec.NODEFAULT)
+            fields.append(
+                (name, _replaced(kind | None if default is None else kind), _kept(default, there.output_name))
+            )
     # Only with kw_only may a field with a default come before one without, which pydantic allows.
     return msgspec.defstruct(model.__name__, fields, kw_only=True)
 
 
-def _kept(default: Any) -> Any:
-    """A default in a form that msgspec accepts.
+def _pydantic_default(field: Any, where: str) -> Any:
+    """The default of a field in a form that msgspec accepts."""
+    made = field.default_factory
+    if made is None:
+        return _kept(field.default)
+    if getattr(field, "default_factory_takes_validated_data", False):
+        raise ConfigError(f"the default of {where} follows from other fields, which no schema can say")
+    first = made()
+    # A function that makes other values than containers may make another value each time, such as a new id.
+    kept = first is None or isinstance(first, list | dict | set)
+    return _kept(first) if kept else msgspec.field(default_factory=made)
+
+
+def _kept(default: Any, name: str | None = None) -> Any:
+    """A default in a form that msgspec accepts, for a field with this name in the data.
 
     msgspec refuses a list, dict or set with items as a default, but takes a function that makes one.
     """
-    return (
-        default
-        if not default or not isinstance(default, list | dict | set)
-        else msgspec.field(default_factory=lambda: deepcopy(default))
-    )
+    if default and isinstance(default, list | dict | set):
+        return msgspec.field(default_factory=lambda: deepcopy(default), name=name)
+    return msgspec.field(default=default, name=name)
 
 
 def shape_of(type_: Any) -> Any:
@@ -177,7 +288,7 @@ def field_metadata(type_: Any) -> dict[str, Sequence[Any]]:
     unknown name."""
     if is_pydantic(type_):
         return {name: each.metadata for name, each in type_.model_fields.items()}
-    hints = typing.get_type_hints(type_, include_extras=True)
+    hints = typing.get_type_hints(typing.get_origin(type_) or type_, include_extras=True)
     return {name: getattr(each, "__metadata__", ()) for name, each in hints.items()}
 
 

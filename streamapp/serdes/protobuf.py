@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_origin
 
 import msgspec
 from msgspec import inspect as mi
@@ -111,6 +111,7 @@ class ProtobufSerde(Serde[T]):
             self._fill = None if self._shape is None else filler_of(self._shape)
         self.message: Any = message
         self.type: Any = type
+        self._class: Any = get_origin(type) or type
         record = type is not None and type is not dict and not is_model(type)
         self._limited = record and has_limits(mi.type_info(type))
         self._omits = record and omits_defaults(mi.type_info(type))
@@ -217,7 +218,7 @@ class ProtobufSerde(Serde[T]):
     def _message(self, value: Any) -> Any:
         from google.protobuf.json_format import ParseDict, ParseError
 
-        if self.type is None or (self.type is not dict and not isinstance(value, self.type)):
+        if self.type is None or (self.type is not dict and not isinstance(value, self._class)):
             wanted = self.message.__name__ if self.type is None else self.type.__name__
             raise SerializationError(f"expected {wanted}, got {excerpt(value)} ({value.__class__.__name__})")
         if self._limited:
@@ -227,12 +228,18 @@ class ProtobufSerde(Serde[T]):
         if self._copier is not None:
             with suppress(Unlike):
                 return self._copier.write(value)
-        plain = msgspec.to_builtins(as_plain(value) if self._omits else plain_of(value))
+        plain = msgspec.to_builtins(as_plain(value) if self._omits else plain_of(value, computed=False))
         given = {name: item for name, item in plain.items() if item is not None}
         try:
             return ParseDict(given, self.message())
         except ParseError:  # the mapping takes NaN and infinity as text only
+            pass
+        try:
             return ParseDict(named_floats(self.message.DESCRIPTOR, given), self.message())
+        except ParseError as error:
+            # The mapping takes the last characters of a time without a time zone for its zone.
+            more = "; a Timestamp takes a time with a time zone" if "time data" in str(error) else ""
+            raise ParseError(f"{error}{more}") from error
 
     def _typed(self, message: Any) -> Any:
         if self._copier is not None:

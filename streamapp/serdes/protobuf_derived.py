@@ -11,11 +11,11 @@ from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
-from streamapp.serdes.models import builder_of, model_of, shape_of
+from streamapp.serdes.models import builder_of, check_aliases, model_of, shape_of
 from streamapp.serdes.proto_outline import TYPES
 from streamapp.serdes.protobuf_fields import Form, enum_form, has_zero_default, numbers_of, scalar_form
 from streamapp.serdes.protobuf_types import Copier
-from streamapp.serdes.types import bare, excerpt, members, takes_all_fields
+from streamapp.serdes.types import bare, check_defaults, class_of, excerpt, members, takes_all_fields
 
 __all__ = ["derived"]
 
@@ -39,10 +39,12 @@ def derived(type_: Any) -> tuple[Any, Copier]:
     >>> message.DESCRIPTOR.fields_by_name["name"].number, copier.read(copier.write(Item("cup")))
     (1, Item(name='cup'))
     """
+    check_aliases(type_)
     try:
         info = mi.type_info(shape_of(type_))
     except (TypeError, NameError) as error:
         raise ConfigError(f"no Protobuf schema follows from {type_!r}: {error}") from error
+    check_defaults(info)
     if not isinstance(info, mi.StructType | mi.DataclassType):
         raise ConfigError(
             "type= of a ProtobufSerde without message is a Struct, dataclass, pydantic model or Faust Record, "
@@ -97,7 +99,7 @@ class _File:
                 f"{cls.__name__} has a field with init=False, which no reader can set: give the field an argument"
             )
         self._claim(cls)
-        parts = _Parts(cls)
+        parts = _Parts(info)
         form = self._forms[cls] = Form(cls.__name__, parts.read, parts.write)
         place = len(self._file.message_type)
         self._file.message_type.add(name=cls.__name__)
@@ -204,7 +206,8 @@ class _File:
 class _Parts:
     """The fields of one message, and the conversions from an object of the type to the message and back."""
 
-    def __init__(self, cls: Any) -> None:
+    def __init__(self, info: mi.StructType | mi.DataclassType) -> None:
+        cls = class_of(info)
         self.name: str = cls.__name__
         self._class = model_of(cls) or cls
         self._make: Callable[..., Any] = cls
@@ -217,24 +220,27 @@ class _Parts:
 
     def add(self, field: mi.Field, form: Form, has_presence: bool = False, nullable: bool = False) -> None:
         name = field.encode_name
+        argument = field.name if self._make is self._class else name
         if has_presence:
-            self._present.append((field.name, name, form.read, nullable))
+            self._present.append((argument, name, form.read, nullable))
         else:
-            self._always.append((field.name, name, form.read))
+            self._always.append((argument, name, form.read))
         self._written.append((field.name, name, form.write, nullable))
 
     def read(self, message: Any) -> Any:
-        values = {attribute: read(getattr(message, name)) for attribute, name, read in self._always}
-        for attribute, name, read, nullable in self._present:
+        values = {argument: read(getattr(message, name)) for argument, name, read in self._always}
+        for argument, name, read, nullable in self._present:
             if message.HasField(name):
-                values[attribute] = read(getattr(message, name))
+                values[argument] = read(getattr(message, name))
             elif nullable:
-                values[attribute] = None
+                values[argument] = None
         return self._make(**values)
 
     def write(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, self._class):
             raise TypeError(f"expected {self.name}, got {excerpt(value)}")
+        if self._class is not self._make and (more := getattr(value, "__pydantic_extra__", None)):
+            raise TypeError(f"{self.name} has no fields {sorted(more)}")
         written = {}
         for attribute, name, write, nullable in self._written:
             item = getattr(value, attribute)

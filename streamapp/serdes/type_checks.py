@@ -13,9 +13,9 @@ from msgspec import inspect as mi
 
 from streamapp.errors import ConfigError
 from streamapp.serdes.avro_schema import parse
-from streamapp.serdes.models import is_pydantic, shape_of
+from streamapp.serdes.models import aliases_of, is_pydantic, shape_of
 from streamapp.serdes.schema_kinds import Kind, Place, avro_place, json_place, message_place
-from streamapp.serdes.types import bare, members
+from streamapp.serdes.types import bare, check_defaults, members
 
 __all__ = ["check_avro", "check_json", "check_message"]
 
@@ -122,13 +122,14 @@ def _check(
         info = mi.type_info(shape_of(type_))
     except (ConfigError, TypeError, ValueError, AttributeError, NameError, RecursionError):
         return  # a type without known fields
+    check_defaults(info)
     lax = models_convert and is_pydantic(type_)
-    _Comparison(takes, lax).compare(info, place, getattr(type_, "__name__", "the type"))
+    _Comparison(takes, lax, models_convert).compare(info, place, getattr(type_, "__name__", "the type"))
 
 
 class _Comparison:
-    def __init__(self, takes: dict[str, tuple[type[mi.Type], ...]], lax: bool) -> None:
-        self._takes, self._lax = takes, lax
+    def __init__(self, takes: dict[str, tuple[type[mi.Type], ...]], lax: bool, aliases: bool) -> None:
+        self._takes, self._lax, self._aliases = takes, lax, aliases
         self._seen: set[Any] = set()
 
     def compare(self, info: mi.Type, place: Place, path: str) -> None:
@@ -185,11 +186,10 @@ class _Comparison:
                 return
             self._seen.add((info.cls, kind.key))
         there = kind.fields() if kind.fields is not None else {}
+        names = {field.name: self._name_in(there, info.cls, field, path) for field in info.fields}
         if kind.closed and (
             missing := [
-                field.encode_name
-                for field in info.fields
-                if field.required and field.encode_name not in there
+                field.encode_name for field in info.fields if field.required and names[field.name] is None
             ]
         ):
             raise ConfigError(
@@ -197,10 +197,22 @@ class _Comparison:
                 "Give them defaults"
             )
         for field in info.fields:
-            if field.encode_name in there:
-                self.compare(field.type, there[field.encode_name], f"{path}.{field.encode_name}")
+            if (name := names[field.name]) is not None:
+                self.compare(field.type, there[name], f"{path}.{field.encode_name}")
             elif kind.name == "map" and kind.item is not None:
                 self.compare(field.type, kind.item(), f"{path}.{field.encode_name}")
+
+    def _name_in(self, there: dict[str, Place], cls: Any, field: mi.Field, path: str) -> str | None:
+        """The name of a field in the schema: its own name, or an alias; None if the schema lacks the field."""
+        if field.encode_name in there:
+            return field.encode_name
+        alias = next((name for name in sorted(aliases_of(cls, field.name)) if name in there), None)
+        if alias is not None and not self._aliases:
+            raise ConfigError(
+                f"{path}.{field.name} has the alias {alias!r}, and the schema has a field of this name. "
+                "A ProtobufSerde knows no aliases: rename the field"
+            )
+        return alias
 
 
 def _items(info: mi.Type) -> list[mi.Type]:

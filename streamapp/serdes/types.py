@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import typing
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,11 +15,15 @@ from uuid import UUID
 import msgspec
 from msgspec import inspect as mi
 
+from streamapp.errors import ConfigError
+
 __all__ = [
     "KEPT",
     "as_plain",
     "bare",
+    "check_defaults",
     "check_limits",
+    "class_of",
     "excerpt",
     "field_types",
     "has_limits",
@@ -27,6 +32,7 @@ __all__ = [
     "is_immutable",
     "members",
     "omits_defaults",
+    "omits_fields",
     "parts_of",
     "record_fields",
     "required_fields",
@@ -68,6 +74,11 @@ def bare(info: mi.Type) -> mi.Type:
     return info
 
 
+def class_of(info: mi.StructType | mi.DataclassType) -> Any:
+    """The class of the objects; for a generic class with arguments, such as ``Pair[int]``, the class ``Pair``."""
+    return typing.get_origin(info.cls) or info.cls
+
+
 def members(info: mi.Type) -> list[mi.Type]:
     """The types in a union, or a type that is no union alone; each without the limits and notes of ``Annotated``.
 
@@ -107,6 +118,22 @@ def _inside(info: mi.Type) -> Iterator[mi.Type]:
     yield from (field.type for field in getattr(info, "fields", ()))
 
 
+def check_defaults(info: mi.Type) -> None:
+    """Raises `ConfigError` if a dataclass, also one inside the type, has a ``Field(...)`` of pydantic as a default.
+
+    Only pydantic knows the default that such an object stands for.
+    """
+    for part in parts_of(info):
+        if not isinstance(part, mi.DataclassType):
+            continue
+        for field in part.fields:
+            if hasattr(field.default, "default_factory") and hasattr(field.default, "validation_alias"):
+                raise ConfigError(
+                    f"the default of {part.cls.__name__}.{field.name} is a Field(...) of pydantic: make the class a "
+                    "BaseModel, or take dataclasses.field(...)"
+                )
+
+
 def has_limits(info: mi.Type) -> bool:
     """True if the type, or a type inside it, has limits of ``msgspec.Meta``, for example ``ge=0``.
 
@@ -138,8 +165,17 @@ def _of_numpy(value: Any) -> Any:
 def omits_defaults(info: mi.Type) -> bool:
     """True if the type, or a type inside it, is a Struct with ``omit_defaults=True``."""
     return any(
-        isinstance(part, mi.StructType) and part.cls.__struct_config__.omit_defaults
+        isinstance(part, mi.StructType) and class_of(part).__struct_config__.omit_defaults
         for part in parts_of(info)
+    )
+
+
+def omits_fields(info: mi.Type) -> bool:
+    """True if JSON of the type may lack fields: because of ``omit_defaults=True``, or of ``UNSET`` as a default."""
+    return omits_defaults(info) or any(
+        getattr(field, "default", None) is msgspec.UNSET
+        for part in parts_of(info)
+        for field in getattr(part, "fields", ())
     )
 
 
@@ -305,11 +341,13 @@ def _immutable(info: mi.Type, seen: set[Any]) -> bool:
         case mi.VarTupleType(item_type=item) | mi.FrozenSetType(item_type=item):
             return _immutable(item, seen)
         case mi.StructType(cls=cls, fields=fields):
-            config = cls.__struct_config__
+            config = class_of(info).__struct_config__
             return cls in seen or (config.frozen and config.eq and _all_immutable(cls, fields, seen))
         case mi.DataclassType(cls=cls, fields=fields):
-            frozen = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
-            return cls in seen or (frozen and cls.__hash__ is not None and _all_immutable(cls, fields, seen))
+            made = class_of(info)
+            params = getattr(made, "__dataclass_params__", None)  # a class of attrs has none
+            frozen = params is not None and params.frozen
+            return cls in seen or (frozen and made.__hash__ is not None and _all_immutable(cls, fields, seen))
         case mi.NamedTupleType(cls=cls, fields=fields):
             return cls in seen or _all_immutable(cls, fields, seen)
     return isinstance(info, _SCALARS)

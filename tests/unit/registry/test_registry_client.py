@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamapp import StreamsConfig
+from streamapp import StreamsBuilder, StreamsConfig, StringSerde, TopologyTestDriver
 from streamapp.errors import ConfigError, SchemaRegistryError, SerializationError
 from streamapp.producer import Outbox, SqliteOutbox
 from streamapp.registry import ConfluentSchemaRegistry, RegistrySettings
@@ -415,3 +415,68 @@ def test_kafkas_names_of_the_settings() -> None:
     )
     assert config.schema_registry_url == "http://r"
     assert dict(config.schema_registry_properties) == {"auto.register.schemas": "false"}
+
+
+class Hop(msgspec.Struct):
+    delay: int
+
+
+class Named(msgspec.Struct):
+    name: str
+    delay: int | None = None
+    legs: list[Hop] = []
+
+
+def _record(*fields: Any, name: str = "Named") -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": each, "type": kind} for each, kind in fields]}
+
+
+def _object(**more: Any) -> Any:
+    return {"type": "object", "properties": {"name": {"type": "string"}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("serde", "version", "why"),
+    [
+        (AvroSerde, "string", "the value is record, and the version has string there"),
+        (AvroSerde, _record(("name", "long")), "name is string, and the version has long there"),
+        (AvroSerde, _record(("name", "string"), ("must", "int")), "the version needs the field must"),
+        (AvroSerde, _record(("delay", "string")), "delay is long, and the version has string there"),
+        (JsonSchemaSerde, {"type": "string"}, "object was written, and string is read"),
+        (JsonSchemaSerde, _object(additionalProperties=False), "this field was written, and is forbidden"),
+        (JsonSchemaSerde, _object(required=["must"]), "must: this field was not written"),
+        (JsonSchemaSerde, False, "it allows no value"),
+    ],
+)
+def test_a_version_that_fits_no_value_is_no_fault_of_the_record(
+    server: ScriptedRegistry, serde: Any, version: Any, why: str
+) -> None:
+    """With the answer "continue", each result was dropped."""
+    format_ = {"schemaType": "JSON"} if serde is JsonSchemaSerde else {}
+    server.add("out-value", {"schema": json.dumps(version), **format_})
+    pinned = serde(type=Named, registry=ConfluentSchemaRegistry(server.url), version=1)
+    builder = StreamsBuilder()
+    names = builder.stream("in", key_serde=StringSerde(), value_serde=StringSerde())
+    names.map_values(Named).to("out", value_serde=pinned)
+    config = StreamsConfig("a", production_exception_handler="continue")
+    with TopologyTestDriver(builder.build(), config) as driver, pytest.raises(SchemaRegistryError, match=why):
+        driver.create_input_topic("in", StringSerde(), StringSerde()).pipe_input("k", "v")
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        _record(
+            ("name", "string"), ("legs", {"type": "array", "items": _record(("must", "int"), name="Flight")})
+        ),
+        _record(("delay", ["null", "string"])),
+        _record(("name", {"type": "enum", "name": "Names", "symbols": ["v"]})),
+    ],
+)
+def test_a_version_that_fits_some_values_is_taken(server: ScriptedRegistry, version: Any) -> None:
+    server.add("out-value", {"schema": json.dumps(version)})
+    serde = AvroSerde[Any](type=Named, registry=ConfluentSchemaRegistry(server.url), version=1)
+    bound = serde.bind("out", False)
+    assert bound.serialize(Named("v"))
+    with pytest.raises(SerializationError):
+        bound.serialize(Named("w", 3, [Hop(3)]))

@@ -146,3 +146,12 @@ def test_an_int_is_not_written_in_another_unit() -> None:
     plain: dict[str, Any] = {"registry": Pinned(order("long")), "version": 1}
     numbers = AvroSerde[Any](order(TIME), type=Number, **plain)
     assert numbers.deserialize(numbers.serialize(Number(MILLIS))) == Number(MILLIS)
+
+
+@pytest.mark.parametrize("type_", [CLOCK, CLOCK_MICROS, ["null", CLOCK]])
+def test_a_time_of_day_with_a_zone_is_refused(type_: Any) -> None:
+    """The zone was lost."""
+    serde = AvroSerde[Any](order(type_))
+    assert serde.deserialize(serde.serialize({"x": time(5, 15)})) == {"x": time(5, 15)}
+    with pytest.raises(SerializationError, match="has a time zone"):
+        serde.serialize({"x": time(5, 15, tzinfo=UTC)})

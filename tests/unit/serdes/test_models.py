@@ -6,15 +6,17 @@ import dataclasses
 import pickle
 from datetime import UTC, date, datetime
 from enum import Enum
-from typing import Any
-from uuid import UUID
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid4
 
+import attrs
 import faust
 import msgspec
 import pydantic
 import pytest
+from faust.models.fields import IntegerField
 
-from streamapp import AvroSerde, JsonSchemaSerde, ProtobufSerde, Serde
+from streamapp import AvroSerde, JsonSchemaSerde, JsonSerde, ProtobufSerde, Serde
 from streamapp.errors import ConfigError, SerializationError
 from streamapp.runners.spark.typed import arrow_type
 from streamapp.serdes.models import plain_of, shape_of
@@ -281,3 +283,225 @@ def test_a_model_that_contains_itself_has_a_json_schema_and_no_columns() -> None
     assert arrow_type(serde) is None
     with pytest.raises(ConfigError, match="Tree"):
         AvroSerde(type=Tree)
+
+
+def round_trip(serde: Serde[Any], value: Any) -> Any:
+    return pickle.loads(pickle.dumps(serde)).deserialize(serde.serialize(value))
+
+
+class Part(pydantic.BaseModel):
+    cents: int = pydantic.Field(0, alias="C")
+
+
+class Aliased(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    a: int = pydantic.Field(alias="A")
+    both: int = pydantic.Field(0, validation_alias="V", serialization_alias="S")
+    choice: int = pydantic.Field(0, validation_alias=pydantic.AliasChoices("X", "Y"))
+    part: Part | None = None
+    parts: list[Part] = []
+    by_name: dict[str, Part] = {}
+
+
+class ByAlias(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(serialize_by_alias=True, extra="forbid")
+    a: int = pydantic.Field(alias="A")
+    part: Part | None = None
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    one_name: int
+    other: int = msgspec.field(default=0, name="OTHER")
+
+
+class InnerField(faust.Record):
+    a: int = IntegerField(field="A")
+
+
+class Fielded(faust.Record):
+    a: int = IntegerField(field="A")
+    inner: InnerField
+    b: int = 1
+
+
+PART = Part(C=3)
+
+
+@pytest.mark.parametrize("serde", [AvroSerde, JsonSchemaSerde, ProtobufSerde])
+@pytest.mark.parametrize(
+    "value",
+    [
+        Aliased(A=5, V=6, X=7, part=PART, parts=[PART], by_name={"p": PART}),
+        ByAlias(A=5, part=PART),
+        Renamed(5, 6),
+        Fielded(a=5, inner=InnerField(a=6)),
+    ],
+)
+def test_a_field_with_another_name_keeps_its_value(serde: Any, value: Any) -> None:
+    """pydantic passed over the names under which the values were written, and the fields had their defaults."""
+    assert plain_of(round_trip(serde(type=type(value)), value)) == plain_of(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [(Part(C=3), "cents"), (ByAlias(A=5), "A"), (Renamed(5), "oneName")]
+)
+def test_a_json_schema_has_the_names_of_the_json(value: Any, name: str) -> None:
+    serde = JsonSchemaSerde[Any](type=type(value))
+    assert next(iter(serde.schema["properties"])) == name
+    assert next(iter(msgspec.json.decode(serde.serialize(value)[5:]))) == name
+
+
+def test_data_with_aliases_can_be_read() -> None:
+    foreign = {"type": "object", "properties": {"A": {"type": "integer"}}, "additionalProperties": False}
+    data = JsonSchemaSerde[Any](foreign).serialize({"A": 5})
+    assert JsonSchemaSerde[Any](foreign, type=Aliased).deserialize(data) == Aliased(A=5)
+    with pytest.raises(ConfigError, match="Part.cents is int, and the schema has a list there|has an array"):
+        JsonSchemaSerde({"type": "object", "properties": {"C": {"type": "array"}}}, type=Part)
+
+
+class Swapped(pydantic.BaseModel):
+    a: int = pydantic.Field(0, alias="b")
+    b: int = 0
+
+
+class OneWay(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(serialize_by_alias=True)
+    a: int = pydantic.Field(0, validation_alias="V", serialization_alias="S")
+
+
+class HasSwapped(pydantic.BaseModel):
+    inside: list[Swapped] = []
+
+
+class Cups(pydantic.BaseModel):
+    cup: str = pydantic.Field("", alias="name")
+
+
+class TwoNames(faust.Record):
+    a: int = IntegerField(input_name="in", output_name="out")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: AvroSerde(type=Swapped), "Swapped.a has the alias 'b', which is the name of another field"),
+        (lambda: ProtobufSerde(type=HasSwapped), "Swapped.a has the alias 'b'"),
+        (lambda: JsonSchemaSerde(type=HasSwapped), "Swapped.a has the alias 'b'"),
+        (lambda: JsonSchemaSerde(type=OneWay), "OneWay.a is written as 'S'"),
+        (lambda: AvroSerde(type=TwoNames), "TwoNames.a is written as 'out', and read as 'in'"),
+        (
+            lambda: ProtobufSerde(shop.Item, type=Cups),
+            "Cups.cup has the alias 'name', and the schema has a field",
+        ),
+        (lambda: JsonSerde(InField), "InField.items is a Field"),
+        (lambda: ProtobufSerde(type=InField), "InField.items is a Field"),
+    ],
+)
+def test_names_and_defaults_that_no_reader_could_use(make: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
+
+
+@dataclasses.dataclass
+class InField:
+    items: list[int] = pydantic.Field(default_factory=list)  # noqa: RUF009
+
+
+class Made(pydantic.BaseModel):
+    id: str = pydantic.Field(default_factory=lambda: str(uuid4()))
+    stop: Stop = pydantic.Field(default_factory=lambda: Stop(at="JFK"))
+    stops: list[str] = pydantic.Field(default_factory=list)
+
+
+def test_a_default_that_is_made_anew_is_not_in_the_schema() -> None:
+    """Each process had another schema, with a random text as default."""
+    serde = AvroSerde[Any](type=Made)
+    assert ["default" in field for field in serde.schema["fields"]] == [False, False, True]
+    value = Made()
+    assert round_trip(serde, value) == value
+
+
+class Squared(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    side: int
+
+    @pydantic.computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+@pytest.mark.parametrize("serde", [AvroSerde, ProtobufSerde])
+def test_computed_and_extra_fields(serde: Any) -> None:
+    """AvroSerde wrote no model with a computed field, and ProtobufSerde lost extra fields."""
+    assert round_trip(serde(type=Squared), Squared(side=2)) == Squared(side=2)
+    with pytest.raises(SerializationError, match="no fields .'more'"):
+        serde(type=Squared).serialize(Squared.model_validate({"side": 2, "more": 3}))
+    assert plain_of(Squared(side=2))["area"] == 4
+
+
+class Tags(pydantic.RootModel[list[str]]):
+    pass
+
+
+class Tagged(pydantic.BaseModel):
+    tags: Tags
+
+
+def test_a_model_without_fields() -> None:
+    """A ProtobufSerde wrote bytes that no reader could read."""
+    assert round_trip(JsonSchemaSerde(type=Tagged), Tagged(tags=Tags(["a"]))) == Tagged(tags=Tags(["a"]))
+    for serde in (AvroSerde, ProtobufSerde):
+        with pytest.raises(ConfigError, match="Tags is a RootModel"):
+            serde(type=Tagged)
+
+
+T = TypeVar("T")
+
+
+class Pair(msgspec.Struct, Generic[T]):
+    one: T
+    more: tuple[T, ...] = ()
+
+
+@dataclasses.dataclass
+class Twin(Generic[T]):
+    one: T
+    more: tuple[T, ...] = (1, 2)  # type: ignore[assignment]
+
+
+@attrs.define
+class Attrs:
+    one: int = 0
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [(Pair[int], Pair(1, (2,))), (Twin[int], Twin(1)), (Twin[int], Twin(1, (7,))), (Attrs, Attrs(4))],
+)
+def test_generic_types_tuples_and_attrs(type_: Any, value: Any) -> None:
+    """Generic types and attrs raised a bare AttributeError, tuples an error about two schemas with the same id."""
+    serdes: list[Serde[Any]] = [AvroSerde(type=type_), JsonSchemaSerde(type=type_), ProtobufSerde(type=type_)]
+    for serde in (*serdes, JsonSerde(type_)):
+        assert round_trip(serde, value) == value
+
+
+class Counts(faust.Record):
+    by_number: dict[int, str]
+
+
+def test_a_record_with_keys_that_are_no_text() -> None:
+    """A JsonSchemaSerde refused each value."""
+    value = Counts(by_number={1: "a"})
+    assert round_trip(JsonSchemaSerde(type=Counts), value).by_number == {1: "a"}
+
+
+class Raw(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    raw: bytearray
+
+
+def test_a_model_without_a_json_schema() -> None:
+    """An error of pydantic's reached the application."""
+    with pytest.raises(ConfigError, match="no JSON Schema follows from"):
+        JsonSchemaSerde(type=Raw)

@@ -220,3 +220,13 @@ def test_a_field_that_the_type_needs_and_the_message_leaves_out_is_named() -> No
     data = ProtobufSerde[Any](shop.Order).serialize(shop.Order(id="a"))
     with pytest.raises(SerializationError, match="required.*discount"):
         ProtobufSerde[Any](shop.Order, type=Needs).deserialize(data)
+
+
+def test_a_time_without_a_zone_is_named() -> None:
+    """The error spoke of the text '2020-01', which no value had."""
+
+    class Dated(msgspec.Struct):
+        at: datetime | None = None
+
+    with pytest.raises(SerializationError, match="a Timestamp takes a time with a time zone"):
+        ProtobufSerde(shop.Order, type=Dated).serialize(Dated(datetime(2020, 1, 1)))
