@@ -176,7 +176,7 @@ class StreamsRuntime(WorkerView):
         StreamsRuntime._frozen = True
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
+        gc.set_threshold(150_000, 20, 50)  # docs/decisions/record-cache.md
         self._plane.start()
         cleaner = StateCleaner(self._directory, self.config.state_cleanup_delay_ms)
         self._beside = [
