@@ -240,6 +240,7 @@ class App(faust.App):  # type: ignore[misc]
         return transport(self.conf.broker_consumer, self)
 
     def on_init_dependencies(self) -> Iterable[Any]:
+        """Gives settings of the web server back that Faust's command ``worker`` has overwritten (`_kept_settings`)."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AlreadyConfiguredWarning)
             for name, value in self._kept_settings.items():

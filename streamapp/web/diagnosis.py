@@ -23,6 +23,8 @@ _DROPPED_SHARE = 0.01
 _MORE_WORKERS = "More workers help while there are fewer workers than partitions."
 _OUTDATED = "superseded"
 """The reason of a dropped answer in a foreign-key join whose left row has asked anew. No record is missing."""
+_MOST_DROPS = 5
+"""The most operators and reasons that a finding about dropped records names."""
 
 Severity = Literal["error", "warning", "info"]
 
@@ -359,15 +361,15 @@ def _removed(status: WorkerStatus) -> Iterator[Finding]:
 
 def _dropping(sampler: Sampler) -> Iterator[Finding]:
     status = sampler.status
-    by_task, reasons = Counter(status.lost_records), Counter[str]()
-    for (_, _, reason), count in status.drops.items():
+    by_task, drops = Counter(status.lost_records), Counter[str]()
+    for (_, operator, reason), count in status.drops.items():
         if reason != _OUTDATED and count:
-            reasons[reason] += count
+            drops[f"{operator} ({reason})"] += count
     if (dropped := by_task.total()) > 0:
         # A global table drops records, too, which no task processes.
         share = dropped / max(dropped, status.processed)
         tasks = ", ".join(f"{task}: {count:,}" for task, count in sorted(by_task.items()) if count > 0)
-        listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
+        listed = ", ".join(f"{where} {count:,}" for where, count in drops.most_common(_MOST_DROPS))
         yield Finding(
             "warning" if share >= _DROPPED_SHARE else "info",
             "records",
@@ -376,7 +378,7 @@ def _dropping(sampler: Sampler) -> Iterator[Finding]:
             "The records were late, lacked a key or a value, or failed in a step whose exception handler "
             "went on. The log has some of the records that failed."
             + (
-                f" The drops by reason are: {listed}. A record counts here once for each operator and window."
+                f" Most drops by operator and reason: {listed}. A record counts here once for each operator and window."
                 if listed
                 else ""
             ),

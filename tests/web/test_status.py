@@ -737,7 +737,7 @@ def test_outdated_answers_of_a_foreign_key_join_are_no_dropped_records() -> None
     watch.sampler.tick()
     (finding,) = watch.found()
     assert "6 records were dropped since the worker started, 0.1 % of all its records" in finding.message
-    assert "The drops by reason are: late 5, null_key 1." in finding.hint
+    assert "Most drops by operator and reason: sum (late) 5, sum (null_key) 1." in finding.hint
 
 
 def test_the_share_of_dropped_records_counts_a_record_once() -> None:

@@ -47,8 +47,9 @@ class Reset:
     count twice. ``folder`` is the folder of the topology's state on this machine, and ``tables`` that of the tables of
     agents. None: there is no such folder.
 
-    ``dead_letters`` is the topic of dead letters, if there is one. ``read_again`` are the topics that agents read from the beginning after the reset. ``staying`` are the functions of
-    `App.consume`, whose consumer groups the reset does not touch.
+    ``read_again`` are the topics that agents read from the beginning after the reset. ``staying`` are the functions of
+    `App.consume`, whose consumer groups the reset does not touch. ``dead_letters`` is the topic of dead letters, if
+    there is one.
     """
 
     group: str
