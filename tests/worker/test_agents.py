@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import re
 import signal
 import struct
 import time
@@ -46,6 +47,7 @@ def test_a_clean_restart_repeats_nothing_whatever_lies_between_the_records(
     answered.ask(100)
     answered.answered(700)
     assert worker.terminate() == 0
+    assert re.search(rf"agents read {answered.cluster.id}-\w+ \({PARTITIONS} partitions\)", worker.text())
     assert answered.behind() == 0
     bootstrap = answered.cluster.bootstrap
     again = answered.start(

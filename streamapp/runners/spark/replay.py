@@ -36,6 +36,7 @@ from streamapp.runners.spark.table_rows import readable
 from streamapp.serdes import Serde
 from streamapp.state.spec import StoreSpec
 from streamapp.topology import Topology
+from streamapp.topology.nodes import SinkNode
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -376,6 +377,7 @@ class Replay:
             0
         ]
         some = counted.where(ours != theirs).orderBy("timestamp", "key").limit(examples).collect()
+        key_of, value_of = self._texts_of_output()
         return Difference(
             equal or 0,
             0,
@@ -383,14 +385,24 @@ class Replay:
             live_only or 0,
             tuple(
                 (
-                    r.key,
+                    key_of(r.key),
                     r.timestamp,
-                    r.value if r.ours > r.theirs else None,
-                    r.value if r.theirs > r.ours else None,
+                    value_of(r.value) if r.ours > r.theirs else None,
+                    value_of(r.value) if r.theirs > r.ours else None,
                 )
                 for r in some
             ),
         )
+
+    def _texts_of_output(self) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+        """The functions of `_text` for keys and values of the output topic. Two sinks of a topic may have different
+        serdes, so their records stay bytes."""
+        nodes = (node for sub in self._runner.plan.subtopologies for node in sub.nodes)
+        sinks = [node for node in nodes if isinstance(node, SinkNode) and node.topic == self.name]
+        if len(sinks) != 1:
+            return _text(None), _text(None)
+        key, value = sinks[0].key_serde, sinks[0].value_serde
+        return _text(key.bind(self.name, True)), _text(value.bind(self.name, False))
 
 
 def _topic_key(spec: StoreSpec) -> Column:
@@ -415,8 +427,14 @@ def _row_time(spec: StoreSpec) -> Column:
 
 
 def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:
-    """A function that turns bytes into values for people to read."""
-    if serde is None:
-        return lambda data: data
-    read = serde.deserialize
-    return lambda data: None if data is None else read(bytes(data))
+    """A function that turns bytes into values for people to read. Bytes that the serde cannot read stay as they are."""
+
+    def text(data: Any) -> Any:
+        if data is None or serde is None:
+            return data if data is None else bytes(data)
+        try:
+            return serde.deserialize(bytes(data))
+        except StreamsError:
+            return bytes(data)
+
+    return text

@@ -1,4 +1,4 @@
-"""Compares the topics that two versions of a topology read."""
+"""Compares the topics that two versions of a topology read and write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from collections.abc import Iterable, Iterator
 from streamapp.topology.compat.changed_schemas import unreadable_json
 from streamapp.topology.compat.findings import Finding, Need, Snapshot
 
-__all__ = ["above", "compare_repartition_topics", "compare_source_topics", "read_topics"]
+__all__ = [
+    "above",
+    "compare_output_topics",
+    "compare_repartition_topics",
+    "compare_source_topics",
+    "read_topics",
+]
 
 
 def compare_repartition_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
@@ -75,6 +81,17 @@ def compare_source_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
             "Wait until its lag is 0, then deploy"
             + (". To compute the rows without it, reset the application" if kept else ""),
         )
+
+
+def compare_output_topics(old: Snapshot, new: Snapshot) -> Iterator[Finding]:
+    """Finds the topics that only the new version writes. Its workers end at the start if such a topic is missing."""
+    for topic in sorted(_written(new) - _written(old)):
+        yield Finding(Need.NOTHING, f"output topic {topic}", "new; create it before the deployment")
+
+
+def _written(plan: Snapshot) -> set[str]:
+    sinks = {topic for sub in plan["subtopologies"].values() for topic in sub["sink_topics"]}
+    return sinks - set(plan["repartition_topics"])
 
 
 def _replaced(old: Snapshot, new: Snapshot) -> dict[str, str]:

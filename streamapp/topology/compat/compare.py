@@ -15,7 +15,11 @@ from streamapp.serdes.proto_outline import message_at
 from streamapp.topology.compat.changed_agents import compare_agents
 from streamapp.topology.compat.changed_schemas import compare_schemas
 from streamapp.topology.compat.changed_stores import compare_global_stores, compare_stores
-from streamapp.topology.compat.changed_topics import compare_repartition_topics, compare_source_topics
+from streamapp.topology.compat.changed_topics import (
+    compare_output_topics,
+    compare_repartition_topics,
+    compare_source_topics,
+)
 from streamapp.topology.compat.findings import Compatibility, Finding, Need, Snapshot
 from streamapp.topology.nodes import USER_PROCESSOR
 from streamapp.topology.plan import Plan
@@ -34,7 +38,7 @@ def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | S
     """Compares two versions of a topology. Each is a `Topology`, a plan, or the data of ``streamapp describe --json``.
 
     The comparison covers the parts that last longer than a process: stores with their changelogs, global stores, state
-    on disk, repartition topics, source topics, schemas. Functions are not compared, so a function that computes
+    on disk, repartition topics, source and output topics, schemas. Functions are not compared, so a function that computes
     something else gives no finding. Raises `ConfigError` if an argument is no topology.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
@@ -57,6 +61,7 @@ def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | S
         *compare_global_stores(before, after),
         *compare_repartition_topics(before, after),
         *compare_source_topics(before, after),
+        *compare_output_topics(before, after),
         *compare_agents(before, after),
         *_local_state(before, after),
         *compare_schemas(before, after),

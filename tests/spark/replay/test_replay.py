@@ -89,6 +89,11 @@ def test_what_is_replayed_is_compared_and_written_beside_the_application(
         assert output.diff().none
         assert daily.diff().none
 
+    cluster.send([travels.Event("seen", "stray", "text", YEAR[-1].time)])
+    with Replay(cluster.topology(), config, seen, spark=cluster.spark) as output:
+        found = output.diff()
+        assert (found.only_live, found.examples) == (1, (("stray", YEAR[-1].time, None, "text"),))
+
 
 def test_a_table_without_timestamps_becomes_a_topic_that_can_be_read(cluster: Cluster) -> None:
     """Records with the timestamp -1 would end each worker that reads them."""

@@ -291,7 +291,11 @@ def test_what_a_change_needs(old, new, need, words):
             lambda b: b.stream("in", **TEXT).to("out"),
             "removed; its changelog app-counts-changelog is left over",
         ),
-        (lambda b: b.stream("in", **TEXT).to("out"), lambda b: b.stream("in", **TEXT).to("elsewhere"), None),
+        (
+            lambda b: b.stream("in", **TEXT).to("out"),
+            lambda b: b.stream("in", **TEXT).to("elsewhere"),
+            "output topic elsewhere: new; create it before the deployment",
+        ),
         (
             lambda b: b.stream("a", **TEXT).to("o"),
             lambda b: b.stream(["a", "b"], **TEXT).to("o"),

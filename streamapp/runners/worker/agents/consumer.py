@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Coroutine, Iterable, Mapping, Set
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, EventT
 from mode import Service
 
+from streamapp._base.counted import counted
 from streamapp.broker.leader_epochs import LeaderEpochs
 from streamapp.broker.removed_records import RemovedRecords, tell_removed
 from streamapp.engine.judging import record_at, said
@@ -329,12 +330,18 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
             self._turn += 1
             self._seamless = True
             self._begun = begun | outside
+            self._tell_partitions(found)
             if found and not self._looked_for_left:
                 self._looked_for_left = True
                 self.add_future(self._tell_left())
             if self._begun:
                 # No record is fetched meanwhile. If the commit fails, the next commit tries again.
                 await self._commit_done(None)
+
+    def _tell_partitions(self, partitions: Iterable[TP]) -> None:
+        topics = Counter(tp.topic for tp in partitions)
+        listed = (f"{topic} ({counted(count, 'partition')})" for topic, count in sorted(topics.items()))
+        logger.info("agents read %s", ", ".join(listed) or "nothing: other workers have all partitions")
 
     def _note_removed(self, tp: TP, position: int, begin: int) -> None:
         if self.removed.note(TopicPartition(*tp), position, begin):
