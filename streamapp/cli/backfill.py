@@ -16,6 +16,7 @@ from streamapp.cli.times import CUT, Cut
 
 if TYPE_CHECKING:
     from streamapp.runners.spark.backfill import Backfill, BackfillReport
+    from streamapp.topology.plan import Plan
 
 __all__ = ["backfill"]
 
@@ -56,7 +57,7 @@ def backfill(
 
         found = Backfill(app.streams.topology, app.config, until=until, files=files, progress=True)
         _ranges(found).print()
-        for line in _intentions(found):
+        for line in _intentions(found, until):
             click.echo(line)
         if found.nothing_to_do:
             return
@@ -78,7 +79,7 @@ def _ranges(found: Backfill) -> TextTable:
     return table
 
 
-def _intentions(found: Backfill) -> Iterator[str]:
+def _intentions(found: Backfill, cut: Cut = None) -> Iterator[str]:
     survey = found.survey
     if found.nothing_to_do:
         yield "Nothing to do: the application is at the cut already."
@@ -97,6 +98,12 @@ def _intentions(found: Backfill) -> Iterator[str]:
         )
     for warning in found.warnings:
         yield f"Warning: {warning}."
+    if cut is not None and (windows := _behind_repartition_topics(survey.plan)):
+        yield (
+            f"Warning: workers may drop records behind the cut as late, in the windows of {', '.join(windows)}. "
+            "Workers read partitions at different paces, and a repartition topic mixes their records. To avoid this, "
+            "backfill up to now, or give the windows a grace as long as the time from the cut to now."
+        )
     logs = survey.resume.changelogs
     yield (
         f"Present state: {counted(len(logs), 'changelog partition')}, "
@@ -117,6 +124,15 @@ def _intentions(found: Backfill) -> Iterator[str]:
         )
     yield f"Results go to: {', '.join(found.outputs) or 'no topic'}"
     yield f"At the end all offsets of group {survey.plan.application_id} move to the cut in one commit."
+
+
+def _behind_repartition_topics(plan: Plan) -> list[str]:
+    """The stores of windows and sessions in sub-topologies that read repartition topics."""
+    stores = (spec for sub in plan.subtopologies if sub.repartition_topics for spec in sub.stores)
+    shapes = {spec.name: spec.kind.shape for spec in stores}
+    return [
+        name for name, shape in shapes.items() if shape is not None and shape.family in ("window", "session")
+    ]
 
 
 def _summary(report: BackfillReport) -> str:

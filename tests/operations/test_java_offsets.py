@@ -38,7 +38,7 @@ def test_a_java_applications_offsets(kafka: LocalKafka, run: Callable[..., Resul
     with app.running("java") as process, Backlog(app.plan, app.kafka) as backlog:
         until(lambda: backlog.empty() or not process.running, 300, lambda: app.logs[-1].read_text()[-5000:])
         assert (
-            "application of Kafka Streams or streamapp, stable, 1 member"
+            "application of Kafka Streams, streamapp or Faust, stable, 1 member"
             in run("offsets", "show", "--group", id).stdout
         )
         refused = run("offsets", "reset", "--group", id, "--to-earliest", "--execute", code=1)

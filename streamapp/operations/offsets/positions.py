@@ -89,7 +89,8 @@ class Position:
             return "beyond the end of the log: was the topic deleted and created anew?"
         if self.outside:
             return (
-                "set by another tool: tables may have other records. To keep both: offsets reset --shift-by 0"
+                "set by another tool, or by plain Faust: tables may have other records. To keep both: offsets reset "
+                "--shift-by 0"
             )
         if self.changelog:
             return (

@@ -122,7 +122,7 @@ class Subject:
         if self.config is not None:
             return "application of streamapp"
         if look.assignor in ("stream", "faust") or self.internal("changelog") or self.internal("repartition"):
-            return "application of Kafka Streams or streamapp"
+            return "application of Kafka Streams, streamapp or Faust"
         return "consumer group"
 
     @property

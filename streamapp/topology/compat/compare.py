@@ -38,8 +38,8 @@ def compare_topologies(old: Topology | Plan | Snapshot, new: Topology | Plan | S
     """Compares two versions of a topology. Each is a `Topology`, a plan, or the data of ``streamapp describe --json``.
 
     The comparison covers the parts that last longer than a process: stores with their changelogs, global stores, state
-    on disk, repartition topics, source and output topics, schemas. Functions are not compared, so a function that computes
-    something else gives no finding. Raises `ConfigError` if an argument is no topology.
+    on disk, topics, schemas. Functions are not compared, so a function that computes something else gives no finding.
+    Raises `ConfigError` if an argument is no topology.
 
     >>> from streamapp import Materialized, StreamsBuilder, StringSerde
     >>> def version(store: str) -> Topology:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from streamapp import LongSerde, Materialized, StreamsBuilder, StreamsConfig, StringSerde
+from streamapp import LongSerde, Materialized, StreamsBuilder, StreamsConfig, StringSerde, TimeWindows
 from streamapp.cli.backfill import _intentions
 from streamapp.records import TopicPartition
 from streamapp.runners.spark.handover_survey import Survey
@@ -26,6 +26,32 @@ def test_stores_that_are_not_handed_over_are_named() -> None:
     assert line.endswith(
         "(logging=False): lost. Workers begin with an empty store, or with old rows on their disk"
     )
+
+
+def test_windows_that_may_drop_records_behind_the_cut_are_named() -> None:
+    builder = StreamsBuilder()
+    text: Any = {"key_serde": StringSerde(), "value_serde": StringSerde()}
+    stream, hour = builder.stream("in", **text), TimeWindows.of_size_with_no_grace(3_600_000)
+    for name, grouped in (
+        ("by-key", stream.group_by_key()),
+        ("by-value", stream.group_by(lambda k, v: v, **text)),
+    ):
+        grouped.windowed_by(hour).count(materialized=Materialized(name))
+    stream.group_by(lambda k, v: v, name="r", **text).count(materialized=Materialized("no-windows"))
+    plan = builder.build().plan(StreamsConfig("app"))
+    survey = Survey(
+        plan,
+        dict.fromkeys([t for s in plan.subtopologies for t in s.source_topics], 1),
+        {},
+        {},
+        Resume(),
+        {},
+        None,
+    )
+    found: Any = SimpleNamespace(survey=survey, nothing_to_do=False, outputs=(), warnings=())
+    (line,) = [line for line in _intentions(found, 5) if line.startswith("Warning")]
+    assert "may drop records behind the cut as late, in the windows of by-value. " in line
+    assert not any(line.startswith("Warning") for line in _intentions(found))
 
 
 def test_inputs_that_begin_late_are_named() -> None:
