@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 
-__all__ = ["STREAMAPP", "passed", "stack_of"]
+__all__ = ["NOT_OF_THE_APPLICATION", "STREAMAPP", "own_place", "passed", "stack_of"]
 
 _FRAMES = 6
 STREAMAPP = f"{Path(__file__).parents[1]}{os.sep}"
 """The beginning of the names of streamapp's files."""
+NOT_OF_THE_APPLICATION = (
+    STREAMAPP,
+    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
+    "<",
+)
+"""The beginnings of the names of files that belong to streamapp, to Python and to libraries."""
 
 
 def stack_of(thread: int | None) -> str:
@@ -25,6 +32,22 @@ def stack_of(thread: int | None) -> str:
     """
     frame = None if thread is None else sys._current_frames().get(thread)
     return "" if frame is None else "".join(traceback.format_stack(frame)[-_FRAMES:])
+
+
+def own_place(thread: int | None) -> str:
+    """The function of the application in which a thread is, with file and line. Empty if there is none.
+
+    >>> import threading
+    >>> own_place(threading.get_ident()).endswith(")")
+    True
+    """
+    frame = None if thread is None else sys._current_frames().get(thread)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(NOT_OF_THE_APPLICATION):
+            return f"{code.co_name} ({code.co_filename}:{frame.f_lineno})"
+        frame = frame.f_back
+    return ""
 
 
 def passed(error: BaseException, *left_out: str) -> Iterator[tuple[CodeType, int]]:

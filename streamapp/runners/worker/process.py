@@ -6,9 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import sys
-import sysconfig
 import traceback
 from io import TextIOWrapper
 from typing import Any, NoReturn
@@ -18,7 +16,7 @@ import faust
 from click.core import ParameterSource
 
 from streamapp._base.repetitions import quieten_drops
-from streamapp._base.stacks import STREAMAPP, passed
+from streamapp._base.stacks import NOT_OF_THE_APPLICATION, passed
 from streamapp.errors import ConfigError, StreamsError
 from streamapp.runners.worker.agents.taken_batches import RecordMoved
 from streamapp.runners.worker.logs import Brief, Crashes, hide_secrets, quieten_clients
@@ -28,12 +26,6 @@ __all__ = ["StreamsWorker", "end_in_time"]
 
 _EXIT_SECONDS = 15.0
 """The time in addition to the shutdown time-out after which a process that does not end is killed."""
-_NOT_OF_THE_APPLICATION = (
-    STREAMAPP,
-    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
-    "<",
-)
-"""The beginnings of the names of files that belong to streamapp, to Python and to libraries."""
 
 
 def end_in_time(shutdown_timeout: float) -> None:
@@ -119,7 +111,7 @@ def told_with_function(error: Exception) -> str:
     If the traceback has no function of the application, the sentence names the function that raised.
     """
     place = ""
-    if calls := [*passed(error, *_NOT_OF_THE_APPLICATION)] or [*passed(error)]:
+    if calls := [*passed(error, *NOT_OF_THE_APPLICATION)] or [*passed(error)]:
         code, line = calls[-1]
         place = f", raised by {code.co_name} ({code.co_filename}:{line})"
     said = "".join(traceback.format_exception_only(error)).strip()

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from streamapp._base.stacks import stack_of
+from streamapp._base.stacks import own_place, stack_of
 from streamapp.errors import StreamsError
 
 __all__ = ["EventLoopPlace", "HangingError", "Place", "Watchdog", "end_after", "watch_event_loop"]
@@ -169,7 +169,7 @@ class Watchdog(threading.Thread):
                 return True
             patience = min(_STUCK_SECONDS, self._limit / 4) if place.patience is None else place.patience
             if seconds > patience:
-                stuck = f"{place.what} has not come back for {seconds:.0f} s{_cause(set_back)}"
+                stuck = f"{place.what} has not come back for {seconds:.0f} s{_where(place)}{_cause(set_back)}"
         self.stuck = stuck  # set before the log call, which may hang, too
         self._log(stuck, now)
         return False
@@ -185,6 +185,12 @@ class Watchdog(threading.Thread):
 
     def close(self) -> None:
         self._closed.set()
+
+
+def _where(place: Place) -> str:
+    """The function of the application that holds the thread up."""
+    found = own_place(place.thread) if place.can_hang else ""
+    return f", in {found}" if found else ""
 
 
 def _cause(set_back: float) -> str:
