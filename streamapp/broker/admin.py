@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigSource, NewTopic, OffsetSpec, TopicMetadata
 
 from streamapp.broker.requests import (
@@ -29,7 +29,13 @@ __all__ = ["KafkaAdmin", "TopicSpec"]
 
 _BROKER_DEFAULT = -1
 _UNKNOWN_SECONDS = 5.0
-_RIGHTS = {"create": "CREATE", "delete": "DELETE", "describe": "DESCRIBE_CONFIGS", "list": "DESCRIBE"}
+_RIGHTS = {
+    "create": "CREATE",
+    "delete": "DELETE",
+    "describe": "DESCRIBE_CONFIGS",
+    "identify": "DESCRIBE",
+    "list": "DESCRIBE",
+}
 _OFFSETS = {KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant this client DESCRIBE on the topic"}
 
 
@@ -84,6 +90,11 @@ class KafkaAdmin:
         """Return the number of partitions of each topic; a topic that does not exist is left out."""
         found = self._metadata().topics
         return {topic: len(found[topic].partitions) for topic in topics if topic in found}
+
+    def topic_id(self, topic: str) -> str:
+        """Return Kafka's id of a topic (KIP-516). A topic that was deleted and created anew has another id."""
+        answers = ask(self._client.describe_topics, TopicCollection([topic]), seconds=self._timeout)
+        return str(self._each("identify", answers)[topic].topic_id)
 
     def check_shown(self, topic: str) -> None:
         """Raise `AuthorizationError` if the topic seems not to exist because brokers hide it from this client."""

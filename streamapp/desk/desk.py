@@ -11,7 +11,6 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from streamapp._base.counted import counted
-from streamapp._base.names import NO_TOPIC_ID
 from streamapp.broker.admin import KafkaAdmin
 from streamapp.broker.bounded_reads import TO_THE_END, read_to_end
 from streamapp.broker.librdkafka import opening
@@ -24,8 +23,7 @@ from streamapp.desk.marks import Marks, marks_topic
 from streamapp.desk.readers import Reader
 from streamapp.errors import BrokerError, ConfigError, StreamsError
 from streamapp.records import Headers, OutputRecord, TopicPartition
-from streamapp.runners.connection import admin_of, client_of, settings_of
-from streamapp.runners.earlier_topics import ids_of
+from streamapp.runners.connection import client_of, settings_of
 
 __all__ = ["FailureDesk", "read_record"]
 
@@ -113,10 +111,11 @@ class FailureDesk:
             yield letter if edit is None else letter.with_record(*edit)
 
     def _read_marks(self) -> Marks:
-        found = KafkaAdmin(settings_of(self._config)).partition_counts([self.topic, self._marks_topic])
+        admin = KafkaAdmin(settings_of(self._config))
+        found = admin.partition_counts([self.topic, self._marks_topic])
         marks = Marks()
         if self.topic in found:
-            marks.topic_id = ids_of(admin_of(self._config), [self.topic]).get(self.topic, NO_TOPIC_ID)
+            marks.topic_id = admin.topic_id(self.topic)
         if self._marks_topic in found:
             for record in _read(self._config, _offsets(self._config, self._marks_topic)):
                 marks.apply(record.key, record.value)

@@ -111,7 +111,9 @@ def test_errors_name_the_record_and_the_remedy(cluster: Cluster) -> None:
         StreamsError, match=r"at offset 0 gave a result .* does not take.*timestamp_extractor"
     ):
         app.run([b"never"])
-    with pytest.raises(ConfigError, match=r"in the future.*timestamp_extractor. Then run the backfill again"):
+    with pytest.raises(
+        ConfigError, match=r"in the future.*timestamp_extractor of the source. Then run the backfill again"
+    ):
         Backfill(app.topology, app.config, spark=cluster.spark).run()
     letters = Strict(cluster, "large-letter", "dead_letter")
     letters.send(BIG)

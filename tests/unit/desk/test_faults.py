@@ -23,6 +23,7 @@ CONFIG = StreamsConfig("app", dead_letter_queue_topic="dead", bootstrap_servers=
 def known_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster has told its topics, and then goes away."""
     monkeypatch.setattr(KafkaAdmin, "partition_counts", lambda self, topics: dict.fromkeys(topics, 1))
+    monkeypatch.setattr(KafkaAdmin, "topic_id", lambda self, topic: "A1")
     monkeypatch.setattr(KafkaAdmin, "ensure_topics", lambda self, topics: None)
     monkeypatch.setattr(desk_module, "KafkaAdmin", partial(KafkaAdmin, timeout=0.1))
 

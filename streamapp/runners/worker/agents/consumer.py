@@ -37,7 +37,7 @@ from streamapp.runners.worker.agents.finished import Progress
 from streamapp.runners.worker.agents.leaders import Leaders
 from streamapp.runners.worker.agents.sends import AgentProducer
 from streamapp.runners.worker.agents.subscriptions import AgentConductor
-from streamapp.runners.worker.agents.topics import changelogs_of_agents
+from streamapp.runners.worker.agents.topics import changelogs_of_agents, topics_of_agents
 from streamapp.runners.worker.agents.transaction import AgentTransactions
 from streamapp.runners.worker.clients import (
     admin_client,
@@ -339,6 +339,8 @@ class AgentConsumer(driver.Consumer):  # type: ignore[misc]
                 await self._commit_done(None)
 
     def _tell_partitions(self, partitions: Iterable[TP]) -> None:
+        if not topics_of_agents(self.app):
+            return
         topics = Counter(tp.topic for tp in partitions)
         listed = (f"{topic} ({counted(count, 'partition')})" for topic, count in sorted(topics.items()))
         logger.info("agents read %s", ", ".join(listed) or "nothing: other workers have all partitions")
