@@ -8,7 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 __all__ = ["NOT_OF_THE_APPLICATION", "STREAMAPP", "own_place", "passed", "stack_of"]
 
@@ -30,7 +30,7 @@ def stack_of(thread: int | None) -> str:
     >>> "stack_of" in stack_of(threading.get_ident())
     True
     """
-    frame = None if thread is None else sys._current_frames().get(thread)
+    frame = _frame_of(thread)
     return "" if frame is None else "".join(traceback.format_stack(frame)[-_FRAMES:])
 
 
@@ -41,13 +41,17 @@ def own_place(thread: int | None) -> str:
     >>> own_place(threading.get_ident()).endswith(")")
     True
     """
-    frame = None if thread is None else sys._current_frames().get(thread)
+    frame = _frame_of(thread)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(NOT_OF_THE_APPLICATION):
             return f"{code.co_name} ({code.co_filename}:{frame.f_lineno})"
         frame = frame.f_back
     return ""
+
+
+def _frame_of(thread: int | None) -> FrameType | None:
+    return None if thread is None else sys._current_frames().get(thread)
 
 
 def passed(error: BaseException, *left_out: str) -> Iterator[tuple[CodeType, int]]:

@@ -128,10 +128,12 @@ def _intentions(found: Backfill, cut: Cut = None) -> Iterator[str]:
 
 def _behind_repartition_topics(plan: Plan) -> list[str]:
     """The stores of windows and sessions in sub-topologies that read repartition topics."""
-    stores = (spec for sub in plan.subtopologies if sub.repartition_topics for spec in sub.stores)
-    shapes = {spec.name: spec.kind.shape for spec in stores}
     return [
-        name for name, shape in shapes.items() if shape is not None and shape.family in ("window", "session")
+        spec.name
+        for sub in plan.subtopologies
+        if sub.repartition_topics
+        for spec in sub.stores
+        if spec.kind.shape is not None and spec.kind.shape.family in ("window", "session")
     ]
 
 

@@ -436,7 +436,7 @@ def test_a_worker_listens_on_loopback_and_advertises_where_it_can_be_asked(
 
 
 def started(app: App, **given: Any) -> None:
-    """What Faust's command ``worker`` does with its options, and the first step of the start."""
+    """Gives an application the options of Faust's command ``worker``, and takes the first step of the start."""
     options = {"with_web": True, "web_port": None, "web_bind": None, "web_host": None, "web_transport": None}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Faust warns of a setting that the application has read already

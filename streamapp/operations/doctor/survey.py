@@ -209,9 +209,8 @@ class Survey:
         """The missing topics that the topology reads by their names, and that no worker creates."""
         if self.plan is None:
             return []
-        read = {topic for sub in self.plan.subtopologies for topic in sub.source_topics}
         there = self.topics.keys() | self._hidden | self.subject.topics.keys()
-        return sorted(read.union(self.global_topics) - self._internal - there)
+        return sorted(set(self.plan.source_topics) - there)
 
     def _sources(self, sub: Subtopology) -> set[str]:
         patterns = [source.pattern for source in sub.sources if source.pattern is not None]

@@ -430,11 +430,12 @@ def _text(serde: Serde[Any] | None) -> Callable[[Any], Any]:
     """A function that turns bytes into values for people to read. Bytes that the serde cannot read stay as they are."""
 
     def text(data: Any) -> Any:
-        if data is None or serde is None:
-            return data if data is None else bytes(data)
+        if data is None:
+            return None
+        raw = bytes(data)
         try:
-            return serde.deserialize(bytes(data))
+            return raw if serde is None else serde.deserialize(raw)
         except StreamsError:
-            return bytes(data)
+            return raw
 
     return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,7 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
     every = [TopicPartition(name, p) for name, topic in existing.items() for p in topic.partitions]
     committed = {tp.topic for tp in read_committed_offsets(client_of(config), group, every)}
     regrouped = regrouped_by_agents(app, existing, committed)
-    changelogs = changelogs_of_agents(app)
+    changelogs, letters = changelogs_of_agents(app), config.dead_letter_queue_topic
     return Reset(
         group,
         plan.backfill_group if plan is not None and left else None,
@@ -150,12 +150,12 @@ def plan_reset(app: Any, admin: LastingAdmin) -> Reset:
         _if_present(app.conf.tabledir) if changelogs else None,
         _among(existing, topics_of_agents(app)),
         tuple(consumer.name for consumer in app.consumers),
-        next(iter(_among(existing, filter(None, [config.dead_letter_queue_topic]))), None),
+        letters if letters in existing else None,
         admin,
     )
 
 
-def _among(existing: Collection[str], topics: Iterable[str]) -> tuple[str, ...]:
+def _among(existing: Collection[str], topics: Collection[str]) -> tuple[str, ...]:
     return tuple(topic for topic in dict.fromkeys(topics) if topic in existing)
 
 
